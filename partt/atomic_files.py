@@ -1,0 +1,48 @@
+"""A file under its final name is complete: everything partt writes goes through here.
+
+Contents go to a temporary name in the same folder, are flushed to the disk, then renamed.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from partt.errors import OutputError
+
+
+@contextmanager
+def atomic_path(final: str | Path) -> Iterator[Path]:
+    """Yield a temporary path to write to; it becomes `final` if the block ends without an error.
+
+    Missing parent folders are made. The temporary name keeps the suffix, by which some writers choose
+    their format. An OSError inside the block is raised as an OutputError that names `final`.
+    """
+    final = Path(final)
+    temporary = final.with_name(f".{final.stem}.{secrets.token_hex(4)}.tmp{final.suffix}")
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        _flush_to_disk(temporary)
+        temporary.replace(final)
+        _flush_to_disk(final.parent)
+    except OSError as error:
+        raise OutputError(f"cannot write {final}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def write_text(final: str | Path, text: str) -> None:
+    """Write a text file atomically, in UTF-8."""
+    with atomic_path(final) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _flush_to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,59 @@
+"""The `partt` command: finds the verb, turns errors into one clear message and an exit code."""
+
+import argparse
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import partt
+from partt.errors import ParttError
+
+# verb -> what it does; the code is partt/cli/<verb>.py, with add_arguments(parser) and run(arguments)
+VERBS = {
+    "check": "prove, before a long job, that files and data config fit together",
+}
+
+EXAMPLES = """\
+examples:
+  partt check jetclass_full TTBar:'data/TTBar_*.root' QCD:'data/ZJetsToNuNu_*.root'
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _build_parser(verb=next((word for word in words if word in VERBS), None))
+    options = parser.parse_args(words)
+    try:
+        return int(options.run(options) or 0)
+    except ParttError as error:
+        if options.debug:
+            traceback.print_exc()
+        print(f"partt: error: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    except BrokenPipeError:  # the reader of a pipe has gone, as with `partt ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("partt: interrupted", file=sys.stderr)  # noqa: T201
+        return 130
+
+
+def _build_parser(verb: str | None) -> argparse.ArgumentParser:
+    """Build the parser; only the verb in use is imported, so that help stays fast."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="partt", description=partt.__doc__, epilog=EXAMPLES, formatter_class=raw
+    )
+    parser.add_argument("--version", action="version", version=f"partt {partt.__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    for name, summary in VERBS.items():
+        subparser = verbs.add_parser(name, help=summary, description=summary, formatter_class=raw)
+        subparser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        if name == verb:
+            module = importlib.import_module(f"partt.cli.{name.replace('-', '_')}")
+            module.add_arguments(subparser)
+            subparser.set_defaults(run=module.run)
+    return parser

@@ -1,0 +1,229 @@
+"""YAML files -> frozen, strictly typed records; every error names the file, the line and the key."""
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from partt.errors import ConfigError
+
+MAX_BYTES = 1_000_000
+MAX_NODES = 100_000
+MAX_DEPTH = 50
+
+KeyPath = tuple[str | int, ...]
+
+
+class Record(BaseModel):
+    """Base of all configs: immutable, no unknown keys, no silent type conversion."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+RecordType = TypeVar("RecordType", bound=Record)
+
+
+def load_record(path: str | Path, record_type: type[RecordType]) -> RecordType:
+    """Read a YAML file as a record of the given type."""
+    path = Path(path)
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+    return parse_record(text, record_type, source=str(path))
+
+
+def parse_record(text: bytes | str, record_type: type[RecordType], source: str) -> RecordType:
+    """Parse YAML text as a record; `source` stands for the file in error messages."""
+    data, lines = parse_yaml(text, source)
+    if not isinstance(data, dict):
+        raise ConfigError(f"{source}: expected keys and values, found {_describe(data)}")
+    try:
+        return record_type.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, record_type, source, lines)) from error
+
+
+def shipped_file(folder: str, name_or_path: str) -> Path:
+    """Find a config by path, or by the name of one that partt ships in `folder`.
+
+    `folder` is "data_configs" or "training": at the repository's top in a checkout, inside the package
+    when installed from a wheel.
+    """
+    path = Path(name_or_path)
+    if path.suffix in {".yaml", ".yml"} or len(path.parts) > 1:
+        if not path.is_file():
+            raise ConfigError(f"no such file: {path}")
+        return path
+    shipped = {file.stem: file for file in _shipped_folder(folder).glob("*.yaml")}
+    if name_or_path not in shipped:
+        raise ConfigError(
+            f"partt ships no {name_or_path!r} in {folder}{did_you_mean(name_or_path, list(shipped))}; "
+            f"give a path that ends in .yaml, or one of: {', '.join(sorted(shipped))}"
+        )
+    return shipped[name_or_path]
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """' (did you mean ...?)' if a known word is close to `word`, else ''."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def key_name(path: Sequence[str | int]) -> str:
+    """Spell a key path as people do: inputs.pf_features.vars[3]."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def _shipped_folder(folder: str) -> Path:
+    package = Path(str(resources.files("partt")))
+    inside = package / folder
+    return inside if inside.is_dir() else package.parent / folder
+
+
+# --- YAML ---------------------------------------------------------------------------------------------
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML's safe subset, with 1e-3 read as a number."""
+
+
+_StrictLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:float"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(
+        r"[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)$"  # 1e-3, 1.5E6
+        r"|[-+]?(?:[0-9][0-9_]*)\.[0-9_]*$|[-+]?\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?$"  # 1.5, 1., .5, .5e3
+        r"|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
+    ),
+    list("-+0123456789."),
+)
+
+
+def parse_yaml(text: bytes | str, source: str) -> tuple[Any, dict[KeyPath, int]]:
+    """Parse YAML text safely; also return the line of every key path.
+
+    Refused: duplicate keys, more than 1 MB, more than 100 000 values once aliases are expanded,
+    nesting deeper than 50.
+    """
+    if len(text) > MAX_BYTES:
+        raise ConfigError(f"{source}: larger than {MAX_BYTES} bytes: not a config")
+    lines: dict[KeyPath, int] = {}
+    loader: _StrictLoader | None = None
+    try:
+        loader = _StrictLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            raise ConfigError(f"{source}: the file is empty")
+        for num_nodes, (path, line) in enumerate(_walk(node, (), source)):
+            lines[path] = line
+            if num_nodes > MAX_NODES:
+                raise ConfigError(f"{source}: more than {MAX_NODES} values (aliases expanded)")
+        return loader.construct_document(node), lines
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{source}:{mark.line + 1}" if mark else source
+        raise ConfigError(f"{where}: not valid YAML: {error.problem or error.context}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{source}: not valid YAML: {error}") from error
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+def _walk(node: yaml.Node, path: KeyPath, source: str) -> Iterator[tuple[KeyPath, int]]:
+    if len(path) > MAX_DEPTH:
+        raise ConfigError(f"{source}:{node.start_mark.line + 1}: nested deeper than {MAX_DEPTH} levels")
+    yield path, node.start_mark.line + 1
+    if isinstance(node, yaml.SequenceNode):
+        for index, child in enumerate(node.value):
+            yield from _walk(child, (*path, index), source)
+    elif isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key_node, child in node.value:
+            key = key_node.value
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise ConfigError(f"{source}:{line}: a key must be a single word or number")
+            if key in seen:
+                raise ConfigError(f"{source}:{line}: {key_name((*path, key))}: the key stands here twice")
+            seen.add(key)
+            yield from _walk(child, (*path, key), source)
+            yield (*path, key), line
+
+
+# --- error messages ---------------------------------------------------------------------------------------
+
+
+def _explain(
+    error: ValidationError, record_type: type[Record], source: str, lines: dict[KeyPath, int]
+) -> str:
+    messages = []
+    for detail in error.errors():
+        # Steps that pydantic adds for the members of a union do not occur in the file.
+        path: KeyPath = ()
+        for part in detail["loc"]:
+            if (*path, part) in lines or isinstance(part, int):
+                path = (*path, part)
+        kind, value = detail["type"], detail["input"]
+        if kind == "missing":
+            path = (*path, str(detail["loc"][-1]))
+            text = "this key is needed"
+        elif kind == "extra_forbidden":
+            known = _known_keys(record_type, detail["loc"][:-1])
+            text = f"unknown key{did_you_mean(str(path[-1]), known)}"
+            text += f"; known here: {', '.join(known)}" if known else ""
+        else:
+            text = detail["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
+            if kind != "value_error":
+                text += f", found {_describe(value)}"
+            if isinstance(value, bool):
+                text += " (YAML reads yes, no, on, off as true or false: put the word in quotes)"
+        line = next((lines[path[:end]] for end in range(len(path), -1, -1) if path[:end] in lines), 1)
+        message = f"{source}:{line}: {key_name(path)}: {text}" if path else f"{source}:{line}: {text}"
+        if message not in messages:
+            messages.append(message)
+    return "\n".join(messages)
+
+
+def _known_keys(record_type: type[Record], path: Sequence[str | int]) -> list[str]:
+    """Return the keys that the record at `path` below `record_type` accepts."""
+    current: Any = record_type
+    for part in path:
+        if isinstance(current, type) and issubclass(current, Record) and part in current.model_fields:
+            current = current.model_fields[str(part)].annotation
+        current = _inner_record(current, part)
+    is_record = isinstance(current, type) and issubclass(current, Record)
+    return [field.alias or name for name, field in current.model_fields.items()] if is_record else []
+
+
+def _inner_record(annotation: Any, part: str | int) -> Any:
+    """Return the record type inside Optional[...], dict[str, ...] or list[...]."""
+    if isinstance(annotation, type):
+        return annotation
+    records = [inner for inner in getattr(annotation, "__args__", ()) if inner is not None]
+    records = [_inner_record(inner, part) for inner in records]
+    return next((r for r in records if isinstance(r, type) and issubclass(r, Record)), annotation)
+
+
+def _describe(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def refuse(source: str, key: str, problem: str) -> NoReturn:
+    """Raise the ConfigError for a fault that is found after parsing."""
+    raise ConfigError(f"{source}: {key}: {problem}")

@@ -1,0 +1,83 @@
+"""Columns as ROOT stores them: one value per jet, or contents + offsets for values per particle.
+
+Axes: N jets, T particles of all jets together.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Jagged:
+    """Values per particle: jet i owns contents[offsets[i]:offsets[i + 1]]; offsets[0] is 0."""
+
+    contents: Array  # (T,)
+    offsets: npt.NDArray[np.int64]  # (N + 1,)
+
+    def __len__(self) -> int:
+        """Return the number of jets."""
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Particles per jet (N,)."""
+        return np.diff(self.offsets)
+
+
+Column: TypeAlias = Array | Jagged
+Table: TypeAlias = Mapping[str, Column]
+
+
+def from_awkward(array: ak.Array) -> Column:
+    """Turn an awkward array of numbers, flat or with one jagged level, into a column without copying.
+
+    A fixed second dimension becomes jagged with equal lengths. Anything else is a TypeError.
+    """
+    layout = ak.to_layout(array)
+    if layout.is_numpy and layout.purelist_depth == 1:
+        return np.asarray(layout.data)
+    layout = ak.to_layout(ak.to_packed(ak.from_regular(array, axis=None)))
+    if layout.is_numpy:
+        return np.asarray(layout.data)
+    if layout.is_list and layout.content.is_numpy and layout.purelist_depth == 2:
+        offsets = np.asarray(layout.offsets).astype(np.int64, copy=False)
+        return Jagged(np.asarray(layout.content.data)[offsets[0] : offsets[-1]], offsets - offsets[0])
+    raise TypeError(f"not numbers with at most one jagged level: {array.type}")
+
+
+def to_awkward(column: Column) -> ak.Array:
+    """Turn a column into an awkward array without copying."""
+    if not isinstance(column, Jagged):
+        return ak.Array(column)
+    offsets = ak.index.Index64(column.offsets)
+    return ak.Array(ak.contents.ListOffsetArray(offsets, ak.contents.NumpyArray(column.contents)))
+
+
+def take(column: Column, jets: npt.NDArray[np.int64]) -> Column:
+    """Return the given jets of a column, in the given order; a jet may be taken more than once."""
+    if not isinstance(column, Jagged):
+        return column[jets]
+    rows, offsets = take_rows(column.offsets, jets)
+    return Jagged(column.contents[rows], offsets)
+
+
+def take_rows(
+    offsets: npt.NDArray[np.int64], jets: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the particle rows of the given jets, and the offsets of the result."""
+    lengths = offsets[jets + 1] - offsets[jets]
+    new_offsets = np.concatenate([[0], np.cumsum(lengths)])
+    rows = np.arange(new_offsets[-1]) + np.repeat(offsets[jets] - new_offsets[:-1], lengths)
+    return rows, new_offsets
+
+
+def num_jets(table: Table) -> int:
+    """Return the number of jets of a table."""
+    return len(next(iter(table.values()), ()))

@@ -1,0 +1,1 @@
+"""Tensors -> logits; imports nothing from data."""

@@ -1,0 +1,1 @@
+"""Pure functions on arrays: four-vectors and pair features."""

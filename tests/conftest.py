@@ -1,0 +1,35 @@
+"""What all tests share: reference data and programs that may be absent, and small jet files."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def skip_or_fail(reason: str) -> None:
+    """Skip, but fail in the project's own CI, where everything is there."""
+    if os.environ.get("PARTT_NO_SKIPS"):
+        pytest.fail(f"{reason}, and PARTT_NO_SKIPS forbids to skip")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def reference() -> Path:
+    """Return the folder of reference networks and jets that others made (not part of this repository)."""
+    folder = ROOT.parent / "shared" / "reference"
+    if not folder.is_dir():
+        skip_or_fail(f"no reference data at {folder}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def xrootd_program() -> str:
+    """Return the path of the xrootd server program."""
+    program = shutil.which("xrootd")
+    if program is None:
+        skip_or_fail("no xrootd (Debian: apt-get install xrootd-server)")
+    return str(program)
