@@ -69,7 +69,8 @@ class Generator:
             if not self._pythia.readString(setting):
                 raise ValueError(f"Pythia does not take {setting!r}")
         if process.num_neutrinos is not None:
-            self._pythia.setUserHooksPtr(_NeutrinoCount(process.num_neutrinos))
+            self._hook = _NeutrinoCount(process.num_neutrinos)  # Pythia does not keep it alive
+            self._pythia.setUserHooksPtr(self._hook)
         if not self._pythia.init():
             raise NumericalError(f"Pythia could not start the process {process.file_prefix}")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import awkward as ak
 import fastjet
+import fastjet._swig
 import numpy as np
 
 from partt.data.jagged import Array
@@ -24,6 +25,9 @@ SUBJETTINESS = {
     "R0": RADIUS,
 }
 WHOLE_JET = 1000.0  # a radius that nothing escapes
+
+# Papers that use fastjet should cite it (docs/simulation.md says how); its banner would go to stdout.
+fastjet._swig.ClusterSequence.set_fastjet_banner_stream(None)  # noqa: SLF001
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,10 @@ HADRONIC_W = ("24:onMode = off", "24:onIfAny = 1 2 3 4 5")
 LEPTONIC_W = ("24:onMode = off", "24:onIfAny = 11 13")
 EITHER_W = ("24:onMode = off", "24:onIfAny = 1 2 3 4 5 11 13")
 HIGGS_AND_Z = ("HiggsSM:ffbar2HZ = on", *INVISIBLE_Z, "25:onMode = off")
-TOP_PAIR = ("Top:gg2ttbar = on", "Top:qqbar2ttbar = on")
+# Fifteen widths around the peak, as MadGraph cuts it; without it the tails reach far at high pT.
+Z_PEAK = ("23:mMin = 53.8", "23:mMax = 128.6")
+W_PEAK = ("24:mMin = 49.1", "24:mMax = 111.7")
+TOP_PAIR = ("Top:gg2ttbar = on", "Top:qqbar2ttbar = on", "6:mMin = 151.", "6:mMax = 195.", *W_PEAK)
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,12 @@ PROCESSES = (
     Process(
         "Zqq",
         "ZToQQ",
-        ("WeakDoubleBoson:ffbar2gmZgmZ = on", "WeakZ0:gmZmode = 2", "23:onIfAny = 1 2 3 4 5 12 14 16"),
+        (
+            "WeakDoubleBoson:ffbar2gmZgmZ = on",
+            "WeakZ0:gmZmode = 2",
+            "23:onIfAny = 1 2 3 4 5 12 14 16",
+            *Z_PEAK,
+        ),
         Z_BOSON,
         "two_partons",
         num_neutrinos=2,
@@ -73,7 +81,7 @@ PROCESSES = (
     Process(
         "Wqq",
         "WToQQ",
-        ("WeakDoubleBoson:ffbar2ZW = on", *INVISIBLE_Z, *HADRONIC_W),
+        ("WeakDoubleBoson:ffbar2ZW = on", *INVISIBLE_Z, *HADRONIC_W, *W_PEAK),
         W_BOSON,
         "two_partons",
     ),
