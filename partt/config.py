@@ -25,6 +25,14 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
+class KeyFault(ValueError):  # noqa: N818 - not an error of its own: it becomes a line of a ConfigError
+    """What a validator raises about a key below (or beside) the one that it validates."""
+
+    def __init__(self, path: KeyPath, problem: str) -> None:
+        super().__init__(problem)
+        self.path = path
+
+
 RecordType = TypeVar("RecordType", bound=Record)
 
 
@@ -177,6 +185,9 @@ def _explain(
             if (*path, part) in lines or isinstance(part, int):
                 path = (*path, part)
         kind, value = detail["type"], detail["input"]
+        fault = detail.get("ctx", {}).get("error")
+        if isinstance(fault, KeyFault):
+            path = (*path, *fault.path)
         if kind == "missing":
             path = (*path, str(detail["loc"][-1]))
             text = "this key is needed"
@@ -186,6 +197,7 @@ def _explain(
             text += f"; known here: {', '.join(known)}" if known else ""
         else:
             text = detail["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
+            text = text.replace("a valid tuple", "a list")
             if kind != "value_error":
                 text += f", found {_describe(value)}"
             if isinstance(value, bool):
