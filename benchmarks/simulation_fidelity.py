@@ -29,6 +29,7 @@ from partt.simulate.processes import LABELS, PROCESSES
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT.parent / "shared" / "reference"
 Array = npt.NDArray[Any]
+Judgements = dict[str, dict[str, dict[str, float]]]  # network, jets, figure of merit
 
 MOMENTA = ["part_px", "part_py", "part_pz", "part_energy"]
 ANGLES = ["part_deta", "part_dphi"]
@@ -56,6 +57,7 @@ class JetArrays:
 
 
 def pad(column: Jagged) -> Array:
+    """Return a jagged column as (N, 128), zero where there is no particle."""
     rows = np.repeat(np.arange(len(column)), column.lengths)
     place = np.arange(len(column.contents)) - np.repeat(column.offsets[:-1], column.lengths)
     padded = np.zeros((len(column), MAX_PARTICLES))
@@ -65,6 +67,7 @@ def pad(column: Jagged) -> Array:
 
 
 def load_ours(folder: Path) -> JetArrays:
+    """Read the files of `partt simulate`."""
     tables: list[Table] = []
     labels = []
     for number, process in enumerate(PROCESSES):
@@ -82,6 +85,7 @@ def load_ours(folder: Path) -> JetArrays:
 
 
 def load_real() -> JetArrays:
+    """Read the 500 real jets; jet_pt and jet_energy are those of the constituents' sum."""
     data = np.load(REFERENCE / "jetclass_500_real_jets.npz")
     columns = {name: data["momenta"][:, i].astype(float) for i, name in enumerate(MOMENTA)}
     columns |= {name: data["points"][:, i].astype(float) for i, name in enumerate(ANGLES)}
@@ -160,6 +164,7 @@ def accuracy_and_auc(jets: JetArrays, scores: Array) -> dict[str, float]:
 
 
 def masses(jets: JetArrays) -> Array:
+    """Return the mass of the constituents' sum."""
     px, py, pz, energy = (jets.columns[name].sum(axis=1) for name in MOMENTA)
     return np.sqrt(np.maximum(energy**2 - px**2 - py**2 - pz**2, 0.0))
 
@@ -202,7 +207,8 @@ def quirks(jets: JetArrays) -> dict[str, float]:
     if "jet_eta" in jets.jet:
         px, py, pz = (jets.columns[name].sum(axis=1) for name in MOMENTA[:3])
         summed = np.arcsinh(pz / np.hypot(px, py))
-        found["median |jet_eta - eta of the constituents|"] = float(np.median(np.abs(summed - jets.jet["jet_eta"])))
+        mismatch = np.abs(summed - jets.jet["jet_eta"])
+        found["median |jet_eta - eta of the constituents|"] = float(np.median(mismatch))
     return found
 
 
@@ -229,15 +235,28 @@ def draw(ours: JetArrays, real: JetArrays, path: Path) -> None:
                 selected = values[inside] if mask is None else values[inside][mask[inside]]
                 counts, _ = np.histogram(selected, edges)
                 scale = 1 / max(inside.sum(), 1) if mask is not None else 1 / max(counts.sum(), 1)
-                centres = np.sqrt(edges[1:] * edges[:-1]) if mask is not None else (edges[1:] + edges[:-1]) / 2
+                is_log = mask is not None
+                centres = np.sqrt(edges[1:] * edges[:-1]) if is_log else (edges[1:] + edges[:-1]) / 2
+                name = f"{'JetClass' if jets is real else 'partt'}, {inside.sum()} jets"
                 if jets is real:
                     error = np.sqrt(counts) * scale
                     axis.errorbar(
-                        centres, counts * scale, error, fmt="k.", ms=5, lw=1, label=f"JetClass, {inside.sum()} jets"
+                        centres,
+                        counts * scale,
+                        error,
+                        fmt="k.",
+                        ms=5,
+                        lw=1,
+                        label=name,
                     )
                 else:
                     axis.stairs(
-                        counts * scale, edges, color="C0", lw=1.4, fill=False, label=f"partt, {inside.sum()} jets"
+                        counts * scale,
+                        edges,
+                        color="C0",
+                        lw=1.4,
+                        fill=False,
+                        label=name,
                     )
             axis.set_ylim(0)
             if "particle " in title:
@@ -251,24 +270,26 @@ def draw(ours: JetArrays, real: JetArrays, path: Path) -> None:
     plt.close(figure)
 
 
-def report(ours: JetArrays, real: JetArrays, judges: dict[str, dict[str, dict[str, float]]]) -> dict[str, Any]:
+def report(ours: JetArrays, real: JetArrays, judges: Judgements) -> dict[str, Any]:
+    """Print the tables and return their numbers."""
     print("\n| judge | jets | accuracy | AUC (one vs one) |\n|---|---|---|---|")
     for kind, results in judges.items():
         reference = "the 500 jets" if kind == "kin" else "published"
-        print(f"| ParticleNet_{kind} | real JetClass, {reference} | {PUBLISHED[kind][0]} | {PUBLISHED[kind][1]} |")
+        accuracy, auc = PUBLISHED[kind]
+        print(f"| ParticleNet_{kind} | real JetClass, {reference} | {accuracy} | {auc} |")
         for name, one in results.items():
-            print(
-                f"| ParticleNet_{kind} | {name} | {one['accuracy']:.4f} +- {one['accuracy_error']:.4f} | {one['auc']:.4f} |"
-            )
+            accuracy_text = f"{one['accuracy']:.4f} +- {one['accuracy_error']:.4f}"
+            print(f"| ParticleNet_{kind} | {name} | {accuracy_text} | {one['auc']:.4f} |")
     classes = compare_classes(ours, real)
-    print("\n| class | multiplicity: ours, real, pull | median mass: ours, real, pull | found by ParticleNet_full |")
+    print("\n| class | multiplicity: ours, real, pull | median mass: ours, real, pull | found by full |")
     print("|---|---|---|---|")
     for label, row in classes.items():
         found = judges["full"]["partt"][f"found_{label}"]
-        print(
-            f"| {label} | {row['multiplicity']:.1f}, {row['real_multiplicity']:.1f}, {row['multiplicity_pull']:+.1f} "
-            f"| {row['mass']:.1f}, {row['real_mass']:.1f}, {row['mass_pull']:+.1f} | {found:.3f} |"
-        )
+        texts = [
+            f"{row[name]:.1f}, {row[f'real_{name}']:.1f}, {row[f'{name}_pull']:+.1f}"
+            for name in ("multiplicity", "mass")
+        ]
+        print(f"| {label} | {' | '.join(texts)} | {found:.3f} |")
     averages = {}
     for name in ("multiplicity", "mass"):
         ratios = np.array([row[f"{name}_ratio"] for row in classes.values()])
@@ -284,9 +305,11 @@ def report(ours: JetArrays, real: JetArrays, judges: dict[str, dict[str, dict[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Make or read the jets, judge them, write tables and figure."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--jets-folder", type=Path, help="jets made with `partt simulate`")
-    parser.add_argument("--jets", type=int, default=1000, help="jets per class to make, without --jets-folder")
+    parser.add_argument("--jets", type=int, default=1000, help="per class, if they are made")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "simulation_fidelity.png")
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "simulation_fidelity.json")
@@ -299,9 +322,7 @@ def main() -> None:
             if partt_command(words.split()) != 0:
                 raise SystemExit("the simulation failed")
         ours, real = load_ours(folder), load_real()
-    judges = {
-        kind: {"partt": accuracy_and_auc(ours, judge(ours, kind))} for kind in ("kin", "full")
-    }
+    judges = {kind: {"partt": accuracy_and_auc(ours, judge(ours, kind))} for kind in ("kin", "full")}
     judges["kin"]["the 500 real jets"] = accuracy_and_auc(real, judge(real, "kin"))
     results = report(ours, real, judges)
     draw(ours, real, options.figure)

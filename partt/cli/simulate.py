@@ -123,10 +123,8 @@ def _progress_display(production: "Production") -> Iterator["Progress"]:
             bar.update(task, completed=finished, rate=rate)
             if not console.is_terminal and name and 10 * finished // total > tenth:
                 tenth = 10 * finished // total
-                console.print(
-                    f"simulate: {finished} of {total} jets, {rate:.0f} jets/s, {(total - finished) / rate:.0f} s left",
-                    highlight=False,
-                    soft_wrap=True,
-                )
+                left = (total - finished) / rate
+                text = f"simulate: {finished} of {total} jets, {rate:.0f} jets/s, {left:.0f} s left"
+                console.print(text, highlight=False, soft_wrap=True)
 
         yield progress

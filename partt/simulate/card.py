@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import itertools
 import json
 import math
 from dataclasses import dataclass
@@ -123,7 +124,7 @@ class Calorimeter(Record):
         edges = [0.0]
         for band in self.cells:
             edges += band.upper_edges(edges[-1])
-        if any(lower >= upper for lower, upper in zip(edges, edges[1:], strict=False)):
+        if any(lower >= upper for lower, upper in itertools.pairwise(edges)):
             raise ValueError("cells: eta edges must increase from band to band")
         return self
 

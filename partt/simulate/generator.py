@@ -115,8 +115,8 @@ def from_pythia(batch: ak.Array) -> Events:
     vertex_index = np.asarray(vertex.index)
 
     def position(name: str) -> Floats:
-        values = np.append(np.asarray(vertex.content[name].data), 0.0)  # index -1: produced at the origin
-        return values[vertex_index]
+        values = np.append(np.asarray(vertex.content[name].data), 0.0)  # index -1: at the origin
+        return np.asarray(values[vertex_index], dtype=np.float64)
 
     first = daughter("daughter1")
     last = daughter("daughter2")

@@ -68,7 +68,8 @@ def find_jets(candidates: Candidates, num_events: int, pt_min: float, pt_max: fl
     members = ak.flatten(members, axis=1)[kept]  # (J, var) rows inside the event
     lengths = ak.to_numpy(ak.num(members)).astype(np.int64)
     jet_offsets = np.concatenate([[0], np.cumsum(lengths)])
-    constituents = ak.to_numpy(ak.flatten(members)).astype(np.int64) + np.repeat(offsets[event[kept]], lengths)
+    first_of_event = np.repeat(offsets[event[kept]], lengths)
+    constituents = ak.to_numpy(ak.flatten(members)).astype(np.int64) + first_of_event
     soft_drop_mass, tau = substructure(candidates.take(constituents), jet_offsets)
     return Jets(
         event=event[kept],

@@ -4,7 +4,7 @@ import numpy as np
 
 from partt.data.jagged import Column, Jagged, Table
 from partt.simulate.detector.response import Candidates, Kind
-from partt.simulate.generator import Events, Floats
+from partt.simulate.generator import Events, Floats, Integers
 from partt.simulate.jet_finding import Jets
 from partt.simulate.processes import LABELS, Process
 from partt.simulate.truth_labels import Matches, directions
@@ -87,7 +87,7 @@ def jet_table(
     return table
 
 
-def _aux_branches(events: Events, matches: Matches, matched: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Table:
+def _aux_branches(events: Events, matches: Matches, matched: Integers) -> Table:
     """Direction, PDG code and pT of the resonance (0 for QCD), and the number of the decay."""
     row, code = matches.row[matched], matches.code[matched]
     found = row >= 0

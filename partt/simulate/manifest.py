@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from partt.atomic_files import write_text
 from partt.config import Record
@@ -32,7 +32,7 @@ class Manifest(Record):
     """The settings that all files of a folder share, and the files."""
 
     settings: dict[str, Any]
-    files: dict[str, FileRecord] = {}
+    files: dict[str, FileRecord] = Field(default_factory=dict)
 
     def with_file(self, name: str, record: FileRecord) -> "Manifest":
         """Return this manifest with one more file."""

@@ -106,7 +106,8 @@ def _is_complete(out: Path, task: FileTask, manifest: Manifest) -> bool:
 def _check(production: Production) -> None:
     unknown = [label for label in production.labels if label not in BY_LABEL]
     if unknown or len(set(production.labels)) != len(production.labels):
-        raise ConfigError(f"classes should be different ones of {', '.join(LABELS)}: {', '.join(production.labels)}")
+        listed = ", ".join(production.labels)
+        raise ConfigError(f"{listed}: classes are different ones of {', '.join(LABELS)}")
     if production.num_jets < 1 or production.jets_per_file < 1 or production.seed < 0:
         raise ConfigError("the numbers of jets must be at least 1 and the seed must not be negative")
     if not 0 < production.selection.pt_min < production.selection.pt_max:
@@ -119,7 +120,7 @@ def _jets_per_split(production: Production) -> dict[str, int]:
         return {"": production.num_jets}
     fractions = np.array(list(production.splits.values()))
     if not (fractions > 0).all() or abs(fractions.sum() - 1) > 1e-6:
-        raise ConfigError(f"the fractions of the splits must be positive and add up to 1: {production.splits}")
+        raise ConfigError(f"{production.splits}: the fractions must be positive and add up to 1")
     for name in production.splits:
         if not name or name != os.path.basename(name) or name.startswith("."):  # noqa: PTH119
             raise ConfigError(f"a split is the name of a folder: {name!r} is not")

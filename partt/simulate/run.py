@@ -21,7 +21,7 @@ def simulate(
     production: Production,
     num_processes: int = 1,
     scheduler: str | None = None,
-    progress: Progress = lambda name, num_done: None,
+    progress: Progress = lambda _name, _num_done: None,
 ) -> Outcome:
     """Make the files of a production that are not there yet.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from partt.simulate.generator import Events, Floats, Integers
-from partt.simulate.processes import TOP, W_BOSON, Z_BOSON, Decay, Process
+from partt.simulate.processes import W_BOSON, Z_BOSON, Decay, Process
 
 MAX_DISTANCE = 0.8
 MAX_COPIES = 1000
@@ -18,8 +18,7 @@ NUM_LEPTONS = {"two_partons": 0, "four_quarks": 0, "two_quarks_lepton": 1, "b_tw
 
 # aux_truth_match, as JetClass numbers the decays.
 QCD_CODE = 50
-HIGGS_PAIR_CODES = {5: 41, 4: 42, 21: 44}
-H4Q_CODE, HQQL_CODE = 45, 46
+FIXED_CODES = {"four_quarks": 45, "two_quarks_lepton": 46}
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,17 +145,17 @@ def truth_codes(events: Events, process: Process, resonances: Resonances) -> Int
     H: 41 b b, 42 c c, 44 g g, 45 four quarks, 46 two quarks and a lepton. QCD: 50.
     """
     flavour = np.abs(events.pid[resonances.products])  # (R, D)
-    if process.decay == "four_quarks":
-        return np.full(len(flavour), H4Q_CODE)
-    if process.decay == "two_quarks_lepton":
-        return np.full(len(flavour), HQQL_CODE)
-    if process.decay == "b_lepton":
-        return np.where(flavour[:, -1] == 11, 15, 16)
-    if process.decay == "b_two_quarks":
-        from_w = flavour[:, 1:] if process.resonance == TOP else flavour
-        return np.where((from_w >= 4).any(axis=1), 11, 12)
-    if process.resonance == W_BOSON:
-        return np.where((flavour >= 4).any(axis=1), 21, 22)
-    if process.resonance == Z_BOSON:
-        return np.where((flavour == 5).all(axis=1), 31, np.where((flavour == 4).all(axis=1), 32, 33))
-    return np.array([HIGGS_PAIR_CODES[int(code)] for code in flavour[:, 0]], dtype=np.int64)
+    has_charm = (flavour == 4).any(axis=1)
+    if process.decay in FIXED_CODES:
+        code = np.full(len(flavour), FIXED_CODES[process.decay])
+    elif process.decay == "b_lepton":
+        code = np.where(flavour[:, -1] == 11, 15, 16)
+    elif process.decay == "b_two_quarks":
+        code = np.where(has_charm, 11, 12)
+    elif process.resonance == W_BOSON:
+        code = np.where(has_charm, 21, 22)
+    elif process.resonance == Z_BOSON:
+        code = np.select([flavour[:, 0] == 5, has_charm], [31, 32], 33)
+    else:
+        code = np.select([flavour[:, 0] == 5, has_charm], [41, 42], 44)
+    return code

@@ -119,14 +119,14 @@ def energy_flow(
 
     eta_low, eta_high, phi_low, phi_high = grid.limits(cells % grid.num_cells)
     centre = (eta_low + eta_high) / 2
-    deposited = np.bincount(deposit_row, weights=particles[3][taken], minlength=len(cells))
+    deposited = _sum_by_cell(particles[3][taken], deposit_row, len(cells))
     measured = log_normal(deposited, resolution(calorimeter.resolution, centre, deposited), random)
     sigma = resolution(calorimeter.resolution, centre, measured)
     too_low = (measured < calorimeter.energy_min) | (measured < calorimeter.significance_min * sigma)
     measured[too_low] = 0.0
     eta, phi = random.uniform(eta_low, eta_high), random.uniform(phi_low, phi_high)
 
-    tracked = np.bincount(track_row, weights=tracks[3][pointing], minlength=len(cells))
+    tracked = _sum_by_cell(tracks[3][pointing], track_row, len(cells))
     excess = np.maximum(measured - tracked, 0.0)
     neutral = (excess > calorimeter.energy_min) & (excess > calorimeter.significance_min * sigma)
     cell_scale = np.where(neutral, 1.0, measured / np.where(tracked > 0, tracked, 1.0))
@@ -137,7 +137,11 @@ def energy_flow(
     )
 
 
+def _sum_by_cell(energy: Floats, row: Integers, num_cells: int) -> Floats:
+    return np.bincount(row, weights=energy, minlength=num_cells).astype(np.float64)
+
+
 def _cell_key(grid: CellGrid, event: Integers, eta: Floats, phi: Floats) -> Integers:
-    """Number the cells of all events; -1 outside the calorimeter."""
+    """Return cell numbers that differ between events; -1 outside the calorimeter."""
     cell = grid.cell(eta, phi)
     return np.where(cell >= 0, event * grid.num_cells + cell, -1)

@@ -12,7 +12,7 @@ import numpy as np
 from partt.simulate.card import Solenoid
 from partt.simulate.generator import Floats
 
-METRES_PER_GEV_PER_TESLA = 1 / 0.299792458
+METRES_TESLA_PER_GEV = 1 / 0.299792458
 MIN_PT = 10**-4.5  # below, a particle stays in the beam pipe
 
 
@@ -28,47 +28,45 @@ class Trajectories:
     dz: Floats  # z of that point
 
 
-def propagate(
-    solenoid: Solenoid, charge: Floats, x: Floats, y: Floats, z: Floats, px: Floats, py: Floats, pz: Floats
-) -> Trajectories:
-    """Follow particles from their production vertex to the barrel or the end caps."""
+def propagate(solenoid: Solenoid, charge: Floats, vertex: Floats, momentum: Floats) -> Trajectories:
+    """Follow particles from their production vertex (3, P) to the barrel or the end caps."""
+    x, y, z = vertex
+    px, py, _ = momentum
     pt = np.hypot(px, py)
     inside = (np.hypot(x, y) <= solenoid.radius) & (np.abs(z) <= solenoid.half_length) & (pt > MIN_PT)
     bends = inside & (charge != 0) & (solenoid.field != 0)
     straight = inside & ~bends
 
-    end_x, end_y, end_z = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
+    end = np.zeros_like(vertex)
     direction, d0, dz = np.arctan2(py, px), np.zeros_like(x), np.zeros_like(x)
-
-    end_x[straight], end_y[straight], end_z[straight], d0[straight], dz[straight] = _line(
-        solenoid, *(values[straight] for values in (x, y, z, px, py, pz, pt))
+    end[:, straight], d0[straight], dz[straight] = _line(solenoid, vertex[:, straight], momentum[:, straight])
+    end[:, bends], direction[bends], d0[bends], dz[bends] = _helix(
+        solenoid, charge[bends], vertex[:, bends], momentum[:, bends]
     )
-    end_x[bends], end_y[bends], end_z[bends], direction[bends], d0[bends], dz[bends] = _helix(
-        solenoid, *(values[bends] for values in (charge, x, y, z, direction, pz, pt))
-    )
-    radius = np.hypot(end_x, end_y)
-    reaches = inside & np.isfinite(end_z) & (radius > 0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        end_eta = np.arcsinh(np.where(reaches, end_z, 0.0) / np.where(reaches, radius, 1.0))
-    return Trajectories(reaches, end_eta, np.arctan2(end_y, end_x), direction, d0, dz)
+    radius = np.hypot(end[0], end[1])
+    reaches = inside & np.isfinite(end).all(axis=0) & (radius > 0)
+    end_eta = np.arcsinh(np.where(reaches, end[2], 0.0) / np.where(reaches, radius, 1.0))
+    return Trajectories(reaches, end_eta, np.arctan2(end[1], end[0]), direction, d0, dz)
 
 
-def _line(
-    solenoid: Solenoid, x: Floats, y: Floats, z: Floats, px: Floats, py: Floats, pz: Floats, pt: Floats
-) -> tuple[Floats, ...]:
+def _line(solenoid: Solenoid, vertex: Floats, momentum: Floats) -> tuple[Floats, Floats, Floats]:
     """Return end point, d0 and dz of straight trajectories."""
+    (x, y, z), (px, py, pz) = vertex, momentum
+    pt = np.hypot(px, py)
     d0 = (x * py - y * px) / pt
     to_closest = -(x * px + y * py) / pt  # transverse path to the point of closest approach
     to_barrel = to_closest + np.sqrt(np.maximum(solenoid.radius**2 - d0**2, 0.0))
     path = np.minimum(to_barrel, _path_to_end_cap(solenoid, z, pz, pt))
-    return x + px / pt * path, y + py / pt * path, z + pz / pt * path, d0, z + pz / pt * to_closest
+    return vertex + momentum / pt * path, d0, z + pz / pt * to_closest
 
 
 def _helix(
-    solenoid: Solenoid, charge: Floats, x: Floats, y: Floats, z: Floats, phi: Floats, pz: Floats, pt: Floats
-) -> tuple[Floats, ...]:
+    solenoid: Solenoid, charge: Floats, vertex: Floats, momentum: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Return end point, direction, d0 and dz of helical trajectories."""
-    r = 1000 * METRES_PER_GEV_PER_TESLA * pt / (charge * solenoid.field)
+    (x, y, z), (px, py, pz) = vertex, momentum
+    pt, phi = np.hypot(px, py), np.arctan2(py, px)
+    r = 1000 * METRES_TESLA_PER_GEV * pt / (charge * solenoid.field)
     centre_x, centre_y = x + r * np.sin(phi), y - r * np.cos(phi)
     to_centre = np.hypot(centre_x, centre_y)
 
@@ -87,11 +85,10 @@ def _helix(
     to_barrel = np.where(crosses, to_closest + np.abs(r) * opening, np.inf)
     path = np.minimum(to_barrel, _path_to_end_cap(solenoid, z, pz, pt))
 
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # a circle in one plane never ends
         end_phi = phi - path / r
-        end_x, end_y = centre_x - r * np.sin(end_phi), centre_y + r * np.cos(end_phi)
-        end_z = z + pz / pt * path
-    return end_x, end_y, end_z, direction, d0, dz
+        end = np.stack([centre_x - r * np.sin(end_phi), centre_y + r * np.cos(end_phi), z + pz / pt * path])
+    return end, direction, d0, dz
 
 
 def _path_to_end_cap(solenoid: Solenoid, z: Floats, pz: Floats, pt: Floats) -> Floats:

@@ -141,8 +141,8 @@ class DetectorModel:
         pid = events.pid[rows]
         charge = charges(pid)
         px, py, pz = events.px[rows], events.py[rows], events.pz[rows]
-        x, y, z = events.x[rows], events.y[rows], events.z[rows]
-        trajectories = propagate(self.detector.card.solenoid, charge, x, y, z, px, py, pz)
+        vertex = np.stack([events.x[rows], events.y[rows], events.z[rows]])
+        trajectories = propagate(self.detector.card.solenoid, charge, vertex, np.stack([px, py, pz]))
         return Stable(
             event=events.event[rows],
             pid=pid,
@@ -219,7 +219,6 @@ def _neutral(flow: EnergyFlow, kind: Kind) -> Candidates:
 
 
 def _merge(*parts: Candidates) -> Candidates:
-    merged = Candidates(
-        **{field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Candidates)}
-    )
+    names = [field.name for field in fields(Candidates)]
+    merged = Candidates(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
     return merged.take(np.argsort(merged.event, kind="stable"))
