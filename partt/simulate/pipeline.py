@@ -15,7 +15,7 @@ from partt.simulate.jetclass_tree import jet_table
 from partt.simulate.processes import Process
 from partt.simulate.truth_labels import match_jets
 
-EVENTS_PER_BATCH = 200  # a change changes all random numbers
+EVENTS_PER_BATCH = 100  # a change changes all random numbers
 MAX_FRUITLESS_EVENTS = 50_000
 
 # The hard process begins at this fraction of the smallest jet pT: lower ones give less than 3 % of the jets.
