@@ -132,6 +132,7 @@ def judge(jets: JetArrays, kind: str) -> Array:
         use_fusion=False,
         use_fts_bn=True,
         use_counts=True,
+        trim=False,  # it would cut below the 17 particles that 16 neighbours need
     )
     network.load_state_dict({name.removeprefix("mod."): value for name, value in state.items()})
     network.eval()

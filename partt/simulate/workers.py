@@ -15,6 +15,7 @@ from partt.simulate.manifest import FileRecord
 from partt.simulate.production import FileTask, Production, Progress, make_file
 
 Finished = Iterator[tuple[FileTask, FileRecord]]
+CONNECT_TIMEOUT = "10s"
 RERUN = "complete files are kept; the same command makes the rest"
 
 
@@ -114,13 +115,13 @@ def make_on_cluster(
     except ImportError as error:
         raise OutputError("--scheduler needs dask: pip install 'partt[distributed]'") from error
     try:
-        client = distributed.Client(scheduler, timeout="20s", set_as_default=False)
+        client = distributed.Client(scheduler, timeout=CONNECT_TIMEOUT, set_as_default=False)
     except (OSError, ValueError) as error:
         raise OutputError(f"no dask scheduler answers at {scheduler}: {error}") from error
     with client:
         futures = {client.submit(_make_on_cluster, production, task, pure=False): task for task in tasks}
         try:
-            for future in distributed.as_completed(futures):
+            for future in distributed.as_completed(futures, loop=client.loop):
                 task = futures[future]
                 record = future.result()
                 path = production.out / task.name

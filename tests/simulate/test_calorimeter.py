@@ -87,7 +87,9 @@ def test_log_normal_has_the_asked_mean_and_width():
     assert log_normal(np.zeros(3), np.ones(3), np.random.default_rng(9)).tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize(("pid", "kind", "name"), [(22, Kind.PHOTON, "ecal"), (130, Kind.NEUTRAL_HADRON, "hcal")])
+@pytest.mark.parametrize(
+    ("pid", "kind", "name"), [(22, Kind.PHOTON, "ecal"), (130, Kind.NEUTRAL_HADRON, "hcal")]
+)
 @pytest.mark.parametrize(("pt", "eta"), [(60.0, 0.3), (90.0, -1.9)])
 def test_energy_of_neutral_particles_by_sampling(pid, kind, name, pt, eta):
     events = gun([(pid, pt, eta, 1.0)], 20_000)
@@ -112,7 +114,10 @@ def exact() -> DetectorModel:
     """A detector that measures energies exactly and finds every track; thresholds as they are."""
 
     def without_noise(calorimeter):
-        flat = [region.model_copy(update={"constant": 0.0, "stochastic": 0.0, "noise": 0.0}) for region in calorimeter.resolution]
+        flat = [
+            region.model_copy(update={"constant": 0.0, "stochastic": 0.0, "noise": 0.0})
+            for region in calorimeter.resolution
+        ]
         return calorimeter.model_copy(update={"resolution": flat})
 
     def always_found(regions):
@@ -125,7 +130,10 @@ def exact() -> DetectorModel:
             "hcal": without_noise(DETECTOR.card.hcal),
             "solenoid": DETECTOR.card.solenoid.model_copy(update={"field": 1e-6}),
             "tracking": tracking.model_copy(
-                update={name: always_found(getattr(tracking, name)) for name in ("charged_hadron", "electron", "muon")}
+                update={
+                    name: always_found(getattr(tracking, name))
+                    for name in ("charged_hadron", "electron", "muon")
+                }
             ),
         }
     )
@@ -134,7 +142,9 @@ def exact() -> DetectorModel:
 
 def flow_of(exact, *particles):
     candidates = exact.respond(gun(particles), np.random.default_rng(0))
-    return sorted((Kind(k), round(float(e), 5)) for k, e in zip(candidates.kind, candidates.energy, strict=True))
+    return sorted(
+        (Kind(k), round(float(e), 5)) for k, e in zip(candidates.kind, candidates.energy, strict=True)
+    )
 
 
 def energy_of(*particle):

@@ -74,7 +74,9 @@ def test_jets_are_the_sum_of_their_constituents(label):
     result = simulated(label)
     jets, offsets = result.jets, result.jets.offsets
     parts = result.candidates.take(jets.constituents)
-    px, py, pz, energy = (np.add.reduceat(v, offsets[:-1]) for v in (parts.px, parts.py, parts.pz, parts.energy))
+    px, py, pz, energy = (
+        np.add.reduceat(v, offsets[:-1]) for v in (parts.px, parts.py, parts.pz, parts.energy)
+    )
     np.testing.assert_allclose(jets.pt, np.hypot(px, py), rtol=1e-9)
     np.testing.assert_allclose(jets.eta, np.arcsinh(pz / np.hypot(px, py)), rtol=1e-7)
     np.testing.assert_allclose(np.cos(jets.phi - np.arctan2(py, px)), 1)

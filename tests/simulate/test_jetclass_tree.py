@@ -51,7 +51,9 @@ def test_meaning_of_the_branches(label):
         assert (np.diff(pt) <= 1e-5 * pt[:-1]).all()
         eta = np.arcsinh(pz / pt)
         np.testing.assert_allclose(deta, np.sign(jet_eta) * (eta - jet_eta), atol=1e-5)
-        np.testing.assert_allclose(np.cos(dphi), np.cos(np.arctan2(py, px) - table["jet_phi"][jet]), atol=1e-5)
+        np.testing.assert_allclose(
+            np.cos(dphi), np.cos(np.arctan2(py, px) - table["jet_phi"][jet]), atol=1e-5
+        )
         assert (np.abs(dphi) <= np.pi + 1e-6).all()
         assert (energy**2 >= (pt**2 + pz**2) * (1 - 1e-5)).all()
         # jet_pt is that of the constituents' sum; eta and energy are not quite

@@ -29,7 +29,9 @@ def integrate(charge, vertex, momentum, step, num_steps):
         direction = direction + step / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
         points.append(point)
         directions.append(direction)
-        if step > 0 and (np.hypot(point[0], point[1]) > SOLENOID.radius or abs(point[2]) > SOLENOID.half_length):
+        if step > 0 and (
+            np.hypot(point[0], point[1]) > SOLENOID.radius or abs(point[2]) > SOLENOID.half_length
+        ):
             break
     return np.array(points), np.array(directions)
 

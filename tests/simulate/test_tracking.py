@@ -34,7 +34,9 @@ def specified_efficiency(kind: str, eta: float, pt: float) -> float:
 def test_efficiency_is_that_of_the_specification(kind):
     random = np.random.default_rng(3)
     eta = np.concatenate([random.uniform(-3, 3, 2000), [0.0, 1.5, -1.5, 2.5, -2.5, 2.51] * 6])
-    pt = np.concatenate([10 ** random.uniform(-1.5, 3.6, 2000), np.repeat([0.1, 1.0, 100.0, 1000.0, 0.11, 1.01], 6)])
+    pt = np.concatenate(
+        [10 ** random.uniform(-1.5, 3.6, 2000), np.repeat([0.1, 1.0, 100.0, 1000.0, 0.11, 1.01], 6)]
+    )
     expected = [specified_efficiency(kind, *values) for values in zip(eta, pt, strict=True)]
     found = efficiency(getattr(DETECTOR.card.tracking, kind), np.abs(eta), pt)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
