@@ -13,6 +13,7 @@ from partt.simulate.detector.calorimeter import build_grid, energy_flow, energy_
 from partt.simulate.detector.response import DetectorModel, Kind
 
 FORWARD = [3.125, 3.3, 3.475, 3.65, 3.825, 4, 4.175, 4.35, 4.525, 4.7, 5]
+ECAL_EDGES = [0.0174 * i for i in range(171)] + FORWARD
 HCAL_EDGES = [0.087 * i for i in range(20)] + [1.74, 1.83, 1.93, 2.043, 2.172, 2.322, 2.5, 2.65, 2.868, 2.95]
 HCAL_EDGES += FORWARD
 
@@ -20,10 +21,7 @@ HCAL_EDGES += FORWARD
 def slow_cell(name, eta, phi):
     """Find a cell as the specification describes it: (lower |eta| with sign, number in phi)."""
     size = abs(eta)
-    if name == "ecal":
-        edges = [0.0174 * i for i in range(171)] + FORWARD
-    else:
-        edges = HCAL_EDGES
+    edges = ECAL_EDGES if name == "ecal" else HCAL_EDGES
     lower = max((edge for edge in edges if edge < size), default=None)
     if lower is None or size > 5:
         return None
@@ -247,7 +245,7 @@ def test_energy_flow_of_real_events_cell_by_cell(monkeypatch, name):
             tracked[event, slow_cell(name, eta, phi)].append((row, energy))
 
     energy_min, significance = {"ecal": (0.5, 2.0), "hcal": (1.0, 1.0)}[name]
-    edges = [0.0174 * i for i in range(171)] + FORWARD if name == "ecal" else HCAL_EDGES
+    edges = ECAL_EDGES if name == "ecal" else HCAL_EDGES
     neutral, scale = [], np.ones(len(tracks.pt))
     vanished = 0
     for (event, cell), deposited in cells.items():

@@ -9,10 +9,10 @@ from partt.data.root_files import inspect_file, write_tree
 from partt.simulate.processes import LABELS
 
 CLASSES = ["QCD", "Hbb", "Hgg", "Tbl"]
-FLOATS = "px py pz energy deta dphi d0val d0err dzval dzerr charge".split()
-KINDS = "isChargedHadron isNeutralHadron isPhoton isElectron isMuon".split()
-JET = "pt eta phi energy nparticles sdmass tau1 tau2 tau3 tau4".split()
-AUX = "genpart_eta genpart_phi genpart_pid genpart_pt truth_match".split()
+FLOATS = ["px", "py", "pz", "energy", "deta", "dphi", "d0val", "d0err", "dzval", "dzerr", "charge"]
+KINDS = ["isChargedHadron", "isNeutralHadron", "isPhoton", "isElectron", "isMuon"]
+JET = ["pt", "eta", "phi", "energy", "nparticles", "sdmass", "tau1", "tau2", "tau3", "tau4"]
+AUX = ["genpart_eta", "genpart_phi", "genpart_pid", "genpart_pt", "truth_match"]
 
 
 def test_names_and_types_are_those_of_real_files(reference, tmp_path):

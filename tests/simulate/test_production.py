@@ -72,7 +72,7 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path):
 
 def test_files_of_unknown_origin_are_refused(tmp_path):
     (tmp_path / "HToBB_000.root").write_bytes(b"whatever")
-    with pytest.raises(ConfigError, match="HToBB_000.root"):
+    with pytest.raises(ConfigError, match=r"HToBB_000\.root"):
         open_manifest(tmp_path, SETTINGS, ["HToBB_000.root"])
 
 

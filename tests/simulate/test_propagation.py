@@ -48,8 +48,8 @@ def crossing(points):
     return before + min(fractions) * (after - before)
 
 
+# Each: the charge, the vertex in mm, the pT in GeV, then phi and eta.
 CASES = [
-    # charge, vertex (mm), pT (GeV), phi, eta
     (1, (0, 0, 0), 50.0, 0.3, 0.5),
     (-1, (0, 0, 0), 5.0, 2.9, -1.2),
     (1, (3, -2, 10), 1.2, -2.0, 0.1),
