@@ -18,7 +18,7 @@ from partt.simulate.truth_labels import match_jets
 EVENTS_PER_BATCH = 100  # a change changes all random numbers
 MAX_FRUITLESS_EVENTS = 50_000
 
-# The hard process begins at this fraction of the smallest jet pT: lower ones give less than 3 % of the jets.
+# The hard process begins at this fraction of the smallest jet pT; below it lie 1 to 4 % of the jets.
 HARD_PT_FRACTION = 0.75
 
 

@@ -36,16 +36,21 @@ def columns(path):
     return read_columns(str(path), list(inspect_file(str(path)).branches))
 
 
-def assert_same_columns(left, right):
+def assert_same_columns(left, right, num_jets=None):
+    """Compare two files; with `num_jets` their first jets."""
     left, right = columns(left), columns(right)
     assert list(left) == list(right)
-    for name, values in left.items():
-        other = right[name]
-        if isinstance(values, Jagged):
-            np.testing.assert_array_equal(values.offsets, other.offsets[: len(values.offsets)])
-            np.testing.assert_array_equal(values.contents, other.contents[: len(values.contents)])
-        else:
-            np.testing.assert_array_equal(values, other[: len(values)])
+    for name, column in left.items():
+        for one, other in zip(split(column, num_jets), split(right[name], num_jets), strict=True):
+            np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+def split(column, num_jets):
+    """Return what makes up the first jets of a column."""
+    if not isinstance(column, Jagged):
+        return [column[:num_jets]]
+    offsets = column.offsets if num_jets is None else column.offsets[: num_jets + 1]
+    return [offsets, column.contents[: offsets[-1]]]
 
 
 def produced(out):
@@ -72,6 +77,8 @@ def test_complete_files_are_kept_and_more_jets_extend_the_set(undisturbed, tmp_p
     out = tmp_path / "out"
     assert simulate(out, "--jets", "4") == 0  # the second file of each class has one jet
     hashes = {name: file_hash(out / name) for name in FILES}
+    for name in FILES:
+        assert_same_columns(out / name, undisturbed / name, num_jets=1)
     assert simulate(out) == 0
     assert "2 files made" in capsys.readouterr().out
     for name in FILES:

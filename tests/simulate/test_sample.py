@@ -15,7 +15,7 @@ def test_all_classes_in_less_than_2_mb():
     assert sorted(path.name for path in files) == sorted(f"{p.file_prefix}_000.root" for p in PROCESSES)
     assert sum(path.stat().st_size for path in files) < 2_000_000
     for path in files:
-        assert inspect_file(str(path)).num_entries == 100
+        assert inspect_file(str(path)).num_entries == 90
 
 
 def test_masses_lie_near_those_of_the_resonances():
