@@ -38,14 +38,13 @@ from partt.data.root_baskets import (
     basket_ranges,
     baskets_between,
     decode,
-    number_of_baskets,
 )
 from partt.errors import DataError
 
-__all__ = ["AuthenticationError", "FileInfo", "inspect_file", "read_columns", "write_tree"]
+__all__ = ["AuthenticationError", "FileInfo", "forget_files", "inspect_file", "read_columns", "write_tree"]
 
 MAX_CHUNK = 16384
-MAX_KEPT_BASKETS = 1_000_000  # in all trees of the process that are remembered: some 20 MB
+MAX_KEPT_BYTES = 64_000_000  # of all trees that a process remembers
 MAX_KEPT_NTUPLES = 4
 _TREE_CLASSES = {"TTree", "TNtuple", "TNtupleD", "ROOT::RNTuple", "ROOT::Experimental::RNTuple"}
 
@@ -58,6 +57,7 @@ class _TreeMap:
     stamp: tuple[int | None, ...]
     boundaries: Sequence[int]  # entries at which all branches start a basket, cluster
     layouts: Mapping[str, BasketLayout | None]  # None: only uproot can read the branch
+    memory: int  # bytes
 
 
 _tree_maps: OrderedDict[tuple[str, str | None], _TreeMap] = OrderedDict()
@@ -130,6 +130,11 @@ def write_tree(path: str | Path, tables: Table | Iterable[Table], tree: str = "t
     return num_entries
 
 
+def forget_files() -> None:
+    """Forget what is remembered of trees; the next read parses its file again."""
+    _tree_maps.clear()
+
+
 def _shortened(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
@@ -152,10 +157,9 @@ def _known_tree(url: str, tree: str | None) -> _TreeMap:
 def _remember(url: str, tree: str | None, found: _TreeMap) -> None:
     _tree_maps[url, tree] = found
     _tree_maps.move_to_end((url, tree))
-    kept = sum(number_of_baskets(iter(known.layouts.values())) for known in _tree_maps.values())
-    while kept > MAX_KEPT_BASKETS and len(_tree_maps) > 1:
-        _, oldest = _tree_maps.popitem(last=False)
-        kept -= number_of_baskets(iter(oldest.layouts.values()))
+    kept = sum(known.memory for known in _tree_maps.values())
+    while kept > MAX_KEPT_BYTES and len(_tree_maps) > 1:
+        kept -= _tree_maps.popitem(last=False)[1].memory
 
 
 def _parse(url: str, tree: str | None) -> _TreeMap:
@@ -173,7 +177,8 @@ def _parse(url: str, tree: str | None) -> _TreeMap:
         identity = "-".join(map(str, (file.file.uuid, *stamp[:2])))
     boundaries = sorted({0, *boundaries, num_entries})
     info = FileInfo(url, name, num_entries, types, (), identity)
-    return _TreeMap(info, stamp, boundaries, layouts)
+    memory = sum(layout.memory for layout in layouts.values() if layout is not None)
+    return _TreeMap(info, stamp, boundaries, layouts, memory)
 
 
 @contextmanager
