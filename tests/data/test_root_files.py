@@ -330,7 +330,7 @@ def test_chunks_cover_all_entries_in_order(sizes: list[int], max_chunk: int) -> 
 
 
 def test_remembered_trees_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(root_files, "MAX_KEPT_BYTES", 20_000)
+    monkeypatch.setattr(root_files, "MAX_KEPT_BYTES", 16_000)
     for i in range(10):
         write_tree(tmp_path / f"{i}.root", jet_table(2))
         inspect_file(str(tmp_path / f"{i}.root"))
