@@ -57,12 +57,12 @@ def compute_numbers(function: Function, *numbers: float) -> float:
     """Compute with plain numbers; refuse integers that would grow without limit."""
     if function is operator.pow and abs(numbers[1]) > MAX_EXPONENT:
         raise ValueError(f"an exponent may be at most {MAX_EXPONENT}")
-    result = function(*numbers)
+    result: float = function(*numbers)
     if isinstance(result, complex):
         raise ValueError("the result is not a real number")  # noqa: TRY004 - its value, not its type, is wrong
     if isinstance(result, int) and abs(result) >= MAX_INTEGER:
         raise ValueError("the number does not fit into 64 bits")
-    return float(result) if isinstance(result, float) else result
+    return result
 
 
 def elementwise(function: Function, num_arguments: range | None = None, keywords: str = "") -> Function:
@@ -85,7 +85,10 @@ def elementwise(function: Function, num_arguments: range | None = None, keywords
             return pack(function(*[_awkward(argument) for argument in arguments], **options))
         arrays, like = _aligned(arguments)
         result = function(*arrays, **options)
-        return result if like is None else type(like)(result, like.offsets)
+        if like is not None:
+            return type(like)(result, like.offsets)
+        # A plain number leaves float32 columns float32; numpy's own scalars would not.
+        return result if np.ndim(result) else result.item()
 
     return call
 
@@ -245,8 +248,10 @@ def fill_none(column: Value, value: float, axis: int | None = -1) -> Value:
     if not isinstance(value, int | float):
         raise TypeError("fills with a single number")
     array = _column(column)
-    # As in awkward, an axis is optional; None fills at every level.
-    return pack(ak.fill_none(array, value, axis=None if axis is None else array.ndim - 1))
+    # The type of the result must not depend on whether something is missing in these jets.
+    dtype = np.result_type(ak.to_numpy(ak.flatten(array, axis=None)).dtype, value)
+    filled = ak.fill_none(array, value, axis=None if axis is None else array.ndim - 1)
+    return pack(ak.values_astype(filled, dtype))
 
 
 def flatten(column: Value, axis: int | None = 1) -> Value:
