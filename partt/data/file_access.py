@@ -18,6 +18,7 @@ from partt.errors import DataError, ParttError
 
 RETRY_DELAYS = (0.5, 1.0)  # seconds before the second and the third try of a remote read
 MERGE_GAP = 65536  # bytes between two ranges that are cheaper to read than a second request
+MAX_REQUEST = 2**28  # bytes; one system call reads less than 2 GiB
 REMOTE_TIMEOUT = 60  # seconds
 # xrootd's own patience with a server that is gone is ten minutes; ours are the retries.
 XROOTD_SETTINGS = {
@@ -74,7 +75,9 @@ def read_ranges(url: str, ranges: Sequence[Range]) -> list[memoryview]:
     runs = _merge(ranges)
     blocks = _read_remote(url, runs) if is_remote(url) else _read_local(local_path(url), runs)
     for (start, stop), block in zip(runs, blocks, strict=True):
-        if len(block) != stop - start:
+        if len(block) > stop - start:
+            raise DataError(f"{url}: the server sends whole files instead of pieces; download the file first")
+        if len(block) < stop - start:
             raise EOFError(f"got {len(block)} bytes instead of {stop - start} at byte {start}")
     firsts = [start for start, _ in runs]
     views = [memoryview(block) for block in blocks]
@@ -167,7 +170,7 @@ def _merge(ranges: Sequence[Range]) -> list[Range]:
     """Join ranges that touch or nearly touch."""
     runs: list[Range] = []
     for start, stop in sorted(ranges):
-        if runs and start - runs[-1][1] <= MERGE_GAP:
+        if runs and start - runs[-1][1] <= MERGE_GAP and stop - runs[-1][0] <= MAX_REQUEST:
             runs[-1] = (runs[-1][0], max(stop, runs[-1][1]))
         else:
             runs.append((start, stop))

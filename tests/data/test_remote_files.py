@@ -249,7 +249,7 @@ class WebHandler(BaseHTTPRequestHandler):
             return
         body = path.read_bytes()
         start, stop = 0, len(body)
-        if wanted := self.headers.get("Range"):
+        if wanted := fault != "whole" and self.headers.get("Range"):
             first, _, last = wanted.removeprefix("bytes=").partition("-")
             start, stop = int(first), min(int(last or len(body)) + 1, len(body))
         self.send_response(206 if wanted else 200)
@@ -321,6 +321,12 @@ def test_web_lasting_fault_is_an_error(web: WebServer) -> None:
     with pytest.raises(DataError, match=r"cannot read the file \(3 tries\).*503") as raised:
         inspect_file(url)
     assert not isinstance(raised.value, AuthenticationError)
+
+
+def test_web_server_without_ranges(web: WebServer) -> None:
+    web.faults = ["whole"] * 100
+    with pytest.raises(DataError, match="sends whole files instead of pieces; download"):
+        inspect_file(address(web, "jets/y.root"))
 
 
 @pytest.mark.parametrize("status", ["401", "403"])

@@ -15,7 +15,7 @@ import uproot
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partt.data import root_files
+from partt.data import file_access, root_files
 from partt.data.file_info import make_chunks
 from partt.data.jagged import Column, Jagged, Table, to_awkward
 from partt.data.root_baskets import MissingOffsetsError
@@ -152,6 +152,17 @@ def test_baskets_without_offsets_are_left_to_uproot(monkeypatch: pytest.MonkeyPa
         raise MissingOffsetsError
 
     monkeypatch.setattr(root_files, "decode", refuse)
+    assert_same(read_columns(str(VECTOR_LAYOUT), names, 2, 20), expected)
+
+
+@pytest.mark.parametrize(("gap", "most"), [(0, 10**9), (10**9, 10**9), (10**9, 5000), (-1, 0)])
+def test_how_requests_are_joined_does_not_matter(
+    gap: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = list(inspect_file(str(VECTOR_LAYOUT)).branches)
+    expected = read_columns(str(VECTOR_LAYOUT), names, 2, 20)
+    monkeypatch.setattr(file_access, "MERGE_GAP", gap)
+    monkeypatch.setattr(file_access, "MAX_REQUEST", most)
     assert_same(read_columns(str(VECTOR_LAYOUT), names, 2, 20), expected)
 
 
