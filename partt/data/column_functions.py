@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import awkward as ak
 import numpy as np
-import vector
 
 from partt.data.jagged import Array, Column, Jagged, Table, from_awkward, num_jets, to_awkward
 from partt.errors import DataError
@@ -85,6 +84,8 @@ def elementwise(function: Function, num_arguments: range | None = None, keywords
             return pack(function(*[_awkward(argument) for argument in arguments], **options))
         arrays, like = _aligned(arguments)
         result = function(*arrays, **options)
+        if np.asarray(result).dtype.kind not in "biuf":
+            raise TypeError("gives something that is not a number")
         if like is not None:
             return type(like)(result, like.offsets)
         # A plain number leaves float32 columns float32; numpy's own scalars would not.
@@ -256,7 +257,10 @@ def fill_none(column: Value, value: float, axis: int | None = -1) -> Value:
 
 def flatten(column: Value, axis: int | None = 1) -> Value:
     """Take away the axis of particles; works where every jet has exactly one value."""
-    return pack(ak.flatten(_per_particle(column), axis=axis))
+    result = ak.flatten(_per_particle(column), axis=axis)
+    if len(result) != len(column):
+        raise ValueError("changes the number of jets")
+    return pack(result)
 
 
 def is_none(column: Value, axis: int = 0) -> Value:
@@ -333,6 +337,8 @@ def momenta(*coordinates: str) -> Function:
         arrays = [np.asarray(array) for array in np.broadcast_arrays(*arrays)]
         if like is not None:
             arrays = [_awkward(type(like)(array, like.offsets)) for array in arrays]
+        import vector  # noqa: PLC0415 - it loads sympy, which takes a second that few formulas need
+
         vector.register_awkward()
         parts = {name: ak.Array(array) for name, array in zip(coordinates, arrays, strict=True)}
         return Momenta(vector.zip(parts))
