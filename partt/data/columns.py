@@ -94,7 +94,7 @@ def read_variables(
     """Read what the given variables need from a range of entries."""
     branch_names = _branch_names(config, names)
     branches = sorted(set(branch_names.values()))
-    columns = read_columns(file.url, branches, start, stop, tree=file.tree or None)
+    columns = read_columns(file.url, branches, start, stop, tree=file.tree or None, identity=file.identity)
     table: dict[str, Column] = {name: columns[branch] for name, branch in branch_names.items()}
     for name, rules in config.file_magic.items():
         value = next((value for pattern, value in rules.items() if re.search(pattern, file.url)), 0)
