@@ -82,11 +82,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(report: "CheckReport", console: Console, *, deep: bool) -> None:
+    new_variables = {name: values for name, values in report.inputs.items() if name not in report.branches}
     console.print(_group_table(report))
     if any(group.jets_by_class for group in report.groups.values()):
         console.print(_class_table(report))
-    if report.inputs:
-        console.print(_value_table("inputs, before standardisation", report.inputs.values()))
+    for title, summaries in (
+        ("branches", report.branches),
+        ("inputs made of them, before standardisation", new_variables),
+    ):
+        if summaries:
+            console.print(_value_table(title, summaries.values()))
     for finding in sorted(report.findings, key=lambda finding: finding.severity):
         colour = "red" if finding.severity == "error" else "yellow"
         text = finding.text if finding.text.startswith(finding.where) else f"{finding.where}: {finding.text}"
@@ -123,13 +128,14 @@ def _class_table(report: "CheckReport") -> Table:
 
 
 def _value_table(title: str, summaries: "Iterable[ValueSummary]") -> Table:
-    table = Table("variable", title=title)
+    table = Table("variable", "type", title=title)
     for heading in ("smallest", "median", "largest", "NaN", "infinite"):
         table.add_column(heading, justify="right")
     for values in summaries:
         numbers = (values.minimum, values.median, values.maximum)
         counts = (values.num_nan, values.num_infinite)
-        table.add_row(values.name, *(f"{n:.4g}" for n in numbers), *(f"{n:,}" if n else "" for n in counts))
+        cells = (*(f"{n:.4g}" for n in numbers), *(f"{n:,}" if n else "" for n in counts))
+        table.add_row(values.name, values.type, *cells)
     return table
 
 
@@ -137,6 +143,7 @@ def _as_json(report: "CheckReport") -> dict[str, Any]:
     def values(summaries: "Mapping[str, ValueSummary]") -> dict[str, Any]:
         return {
             name: {
+                "type": summary.type,
                 "values": summary.num_values,
                 "nan": summary.num_nan,
                 "infinite": summary.num_infinite,

@@ -125,7 +125,8 @@ def _check_file(
         for start, stop in file.chunks:
             variables = read_variables(config, names_for(config, purpose), file, start, stop)
             for name, column in variables.branches.items():
-                report.branches.setdefault(name, ValueSummary(name)).add(column)
+                kind = file.branches.get(name, "set by file_magic")
+                report.branches.setdefault(name, ValueSummary(name, kind)).add(column)
             summary = report.groups[group]
             summary.num_read += stop - start
             selected = select(config, variables, purpose)

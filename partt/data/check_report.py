@@ -24,6 +24,7 @@ class ValueSummary:
     """What the values of a branch or an input look like; grows as chunks are read."""
 
     name: str
+    type: str = ""  # of a branch, as in the first file
     num_values: int = 0
     num_nan: int = 0
     num_infinite: int = 0
