@@ -1,6 +1,7 @@
 """Small random jets in the JetClass layout, for tests of everything but physics."""
 
 import itertools
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -73,3 +74,7 @@ def write_jets(
     """Write random jets to a ROOT file; `changes` replaces or adds branches."""
     write_tree(path, make_jets(num_jets, classes, seed) | changes)
     return path
+
+
+if __name__ == "__main__":  # for `make demo`
+    write_jets(Path(sys.argv[1]), 2000)

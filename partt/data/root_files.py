@@ -43,7 +43,7 @@ from partt.errors import DataError
 
 __all__ = ["AuthenticationError", "FileInfo", "forget_files", "inspect_file", "read_columns", "write_tree"]
 
-MAX_CHUNK = 16384
+MAX_CHUNK = 8192  # entries; ten classes of chunks that are shuffled together are then some 400 MB
 MAX_KEPT_BYTES = 64_000_000  # of all trees that a process remembers
 MAX_KEPT_NTUPLES = 4
 _TREE_CLASSES = {"TTree", "TNtuple", "TNtupleD", "ROOT::RNTuple", "ROOT::Experimental::RNTuple"}
@@ -70,6 +70,7 @@ def inspect_file(url: str, tree: str | None = None, max_chunk: int = MAX_CHUNK) 
         return read_reporting(url, "the file", lambda: parquet_files.inspect(url, max_chunk))
     found = read_reporting(url, "the file", lambda: _parse(url, tree))
     _remember(url, tree, found)
+    _remember(url, found.info.tree, found)  # readers name the tree that was found
     return FileInfo(**{**vars(found.info), "chunks": make_chunks(found.boundaries, max_chunk)})
 
 
