@@ -78,14 +78,13 @@ def elementwise(function: Function, num_arguments: range | None = None, keywords
             raise TypeError(f"takes {' or '.join(map(str, counts))} arguments, not {len(arguments)}")
         if not all(isinstance(option, int | float | None) for option in options.values()):
             raise TypeError("keyword arguments take single numbers here")
-        if any(isinstance(argument, list | Momenta) for argument in arguments):
+        refused = list | Momenta if function is clip else list | Momenta | None
+        if any(isinstance(argument, refused) for argument in arguments):
             raise TypeError("takes columns and numbers only")
         if any(isinstance(argument, ak.Array) for argument in arguments):
             return pack(function(*[_awkward(argument) for argument in arguments], **options))
         arrays, like = _aligned(arguments)
         result = function(*arrays, **options)
-        if np.asarray(result).dtype.kind not in "biuf":
-            raise TypeError("gives something that is not a number")
         if like is not None:
             return type(like)(result, like.offsets)
         # A plain number leaves float32 columns float32; numpy's own scalars would not.
