@@ -75,7 +75,7 @@ SHARED = [
     "ak.any(px > 1, axis=1)",
     "ak.fill_none(np.max(px, axis=1), 0)",
     "ak.fill_none(ak.argmax(px, axis=1), -1)",
-    "np.log(ak.fill_none(ak.max(energy, axis=1) * 2, 1))",
+    "ak.fill_none(np.log(ak.max(energy, axis=1) * 2), 1)",
     "px / ak.sum(px, axis=1, keepdims=True)",
     "px / jet_pt[:, None]",
     "(px / ak.sum(px, axis=1)) * jet_pt[:, None]",
