@@ -87,7 +87,7 @@ def open_source(
     on_bad_jet: Literal["error", "mark"] = "error",
     on_bad_file: Literal["error", "skip"] = "error",
     max_bad_fraction: float = 0.05,
-    cache: Path | None = None,
+    cache: str | Path | None = None,
     progress: Progress | None = None,
 ) -> JetSource:
     """Open all files, see that they have what the config needs, and fit what the config leaves open.
@@ -113,7 +113,8 @@ def open_source(
     if purpose == "train":
         config = fit_reweighting(fit_standardization(config, files), files)
     groups = tuple(group for group, _ in good)
-    return JetSource(files, groups, config, purpose, reweighting, on_bad_jet, cache, tuple(bad))
+    folder = None if cache is None else Path(cache)
+    return JetSource(files, groups, config, purpose, reweighting, on_bad_jet, folder, tuple(bad))
 
 
 def build_index(source: JetSource, progress: Progress | None = None) -> JetIndex:
@@ -147,13 +148,14 @@ def build_index(source: JetSource, progress: Progress | None = None) -> JetIndex
 def read_chunk(source: JetSource, file_number: int, start: int, stop: int) -> JetBatch:
     """Read the selected jets of a range of entries, from the cache if it has them."""
     file = source.files[file_number]
-    if source.cache is None:
-        batch = _read_from_file(source, file, start, stop)
-    else:
+    path = None
+    batch = None
+    if source.cache is not None:
         path = cache_path(source.cache, source.config, source.purpose, file, (start, stop))
-        cached = load_batch(path)
-        batch = cached or _read_from_file(source, file, start, stop)
-        if cached is None:
+        batch = load_batch(path)
+    if batch is None:
+        batch = _read_from_file(source, file, start, stop)
+        if path is not None:
             save_batch(path, batch)
     if source.on_bad_jet == "error" and batch.bad.any():
         entry = int(batch.source_entry[batch.bad][0])
