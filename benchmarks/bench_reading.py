@@ -45,7 +45,7 @@ def measure_uproot(files: list[str]) -> dict[str, float]:
         return num_jets
 
     read()
-    return {"uproot": _rate(read)}
+    return {"uproot": statistics.median(_rate(read) for _ in range(3))}
 
 
 def measure_weaver(files: list[str]) -> dict[str, float]:
@@ -67,56 +67,47 @@ def measure_weaver(files: list[str]) -> dict[str, float]:
         loader = DataLoader(dataset, batch_size=BATCH_SIZE, num_workers=0)
         return sum(len(next(iter(labels.values()))) for _, labels, _ in loader)
 
-    return {"weaver, cold": _rate(epoch), "weaver, second epoch": max(_rate(epoch) for _ in range(3))}
+    return {
+        "weaver, cold": _rate(epoch),
+        "weaver, second epoch": statistics.median(_rate(epoch) for _ in range(3)),
+    }
 
 
 def measure_partt(files: list[str]) -> dict[str, float]:
-    """Take one pass of partt's training batches: opening and indexing the files included."""
+    """Take passes of partt's training batches; a first pass includes opening and indexing the files."""
+    from itertools import islice
+
     from partt.data.data_config import load_data_config
+    from partt.data.dataset import training_batches
     from partt.data.file_lists import expand_files
+    from partt.data.jet_source import build_index, open_source
     from partt.data.root_files import forget_files
 
     config = load_data_config(CONFIG)
     inputs = expand_files(files)
-
-    def first_pass(cache: Path | None = None) -> int:
-        forget_files()
-        return _partt_pass(inputs, config, cache)
-
-    result = {"partt, cold": _rate(first_pass), "partt, first pass": max(_rate(first_pass) for _ in range(3))}
     cache = Path(tempfile.mkdtemp())
-    result["partt, first pass writing the cache"] = _rate(lambda: first_pass(cache))
-    result["partt, from the cache"] = _cached_rate(inputs, config, cache)
+
+    def batches(folder: Path | None = None):
+        forget_files()
+        source = open_source(inputs, config, "train", cache=folder)
+        index = build_index(source)
+        return training_batches(source, index, batch_size=BATCH_SIZE, seed=0), index.num_jets // BATCH_SIZE
+
+    def one_pass(stream, num_batches: int) -> int:
+        return sum(len(batch) for batch in islice(stream, num_batches))
+
+    result = {
+        "partt, cold": _rate(lambda: one_pass(*batches())),
+        "partt, first pass": statistics.median(_rate(lambda: one_pass(*batches())) for _ in range(3)),
+        "partt, first pass, writing the cache": _rate(lambda: one_pass(*batches(cache))),
+    }
+    stream, num_batches = batches(cache)
+    one_pass(stream, num_batches)
+    result["partt, from the cache"] = statistics.median(
+        _rate(lambda: one_pass(stream, num_batches)) for _ in range(9)
+    )
     shutil.rmtree(cache)
     return result
-
-
-def _partt_pass(inputs, config, cache) -> int:
-    from itertools import islice
-
-    from partt.data.dataset import training_batches
-    from partt.data.jet_source import build_index, open_source
-
-    source = open_source(inputs, config, "train", cache=cache)
-    index = build_index(source)
-    batches = training_batches(source, index, batch_size=BATCH_SIZE, seed=0)
-    return sum(len(batch) for batch in islice(batches, index.num_jets // BATCH_SIZE))
-
-
-def _cached_rate(inputs, config, cache) -> float:
-    """Measure later passes of a training: files are open, the index is made."""
-    from itertools import islice
-
-    from partt.data.dataset import training_batches
-    from partt.data.jet_source import build_index, open_source
-
-    source = open_source(inputs, config, "train", cache=cache)
-    index = build_index(source)
-    batches = training_batches(source, index, batch_size=BATCH_SIZE, seed=0)
-    per_pass = index.num_jets // BATCH_SIZE
-    take = lambda: sum(len(batch) for batch in islice(batches, per_pass))  # noqa: E731
-    take()
-    return statistics.median(_rate(take) for _ in range(9))
 
 
 def _rate(work) -> float:

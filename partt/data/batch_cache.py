@@ -24,12 +24,14 @@ from partt.data.root_files import FileInfo
 LAYOUT = 1  # to be raised when the meaning of a stored tensor changes
 
 
-def cache_path(
-    folder: Path, config: DataConfig, purpose: Purpose, file: FileInfo, entries: tuple[int, int]
-) -> Path:
-    """Return where a chunk is kept."""
-    config_key = _digest(LAYOUT, config.to_yaml(), purpose)
-    return folder / config_key / f"{_digest(file.url, file.tree, file.identity, entries)}.safetensors"
+def cache_folder(cache: Path, config: DataConfig, purpose: Purpose) -> Path:
+    """Return the folder for the chunks that are read with a config for a purpose."""
+    return cache / _digest(LAYOUT, config.to_yaml(), purpose)
+
+
+def chunk_path(folder: Path, file: FileInfo, start: int, stop: int) -> Path:
+    """Return where a chunk of a file is kept in the folder of its config."""
+    return folder / f"{_digest(file.url, file.tree, file.identity, start, stop)}.safetensors"
 
 
 def save_batch(path: Path, batch: JetBatch) -> None:

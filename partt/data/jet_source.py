@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from partt.data.batch_cache import cache_path, load_batch, save_batch
+from partt.data.batch_cache import cache_folder, chunk_path, load_batch, save_batch
 from partt.data.columns import (
     Purpose,
     Variables,
@@ -53,7 +53,7 @@ class JetSource:
     purpose: Purpose
     reweighting: Literal["sample", "loss"] = "sample"
     on_bad_jet: Literal["error", "mark"] = "error"
-    cache: Path | None = None
+    cache: Path | None = None  # the folder that belongs to this config and purpose
     bad_files: tuple[BadFile, ...] = ()
 
     @property
@@ -113,7 +113,7 @@ def open_source(
     if purpose == "train":
         config = fit_reweighting(fit_standardization(config, files), files)
     groups = tuple(group for group, _ in good)
-    folder = None if cache is None else Path(cache)
+    folder = None if cache is None else cache_folder(Path(cache), config, purpose)
     return JetSource(files, groups, config, purpose, reweighting, on_bad_jet, folder, tuple(bad))
 
 
@@ -151,7 +151,7 @@ def read_chunk(source: JetSource, file_number: int, start: int, stop: int) -> Je
     path = None
     batch = None
     if source.cache is not None:
-        path = cache_path(source.cache, source.config, source.purpose, file, (start, stop))
+        path = chunk_path(source.cache, file, start, stop)
         batch = load_batch(path)
     if batch is None:
         batch = _read_from_file(source, file, start, stop)
