@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -23,6 +23,11 @@ class Record(BaseModel):
     """Base of all configs: immutable, no unknown keys, no silent type conversion."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def replace(self, **changes: Any) -> Self:
+        """Return the record with some fields changed, and everything checked again."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**fields, **changes})
 
 
 class KeyFault(ValueError):  # noqa: N818 - not an error of its own: it becomes a line of a ConfigError

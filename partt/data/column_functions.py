@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import awkward as ak
 import numpy as np
-import vector
 
 from partt.data.jagged import Array, Column, Jagged, Table, from_awkward, num_jets, to_awkward
 from partt.errors import DataError
@@ -57,12 +56,12 @@ def compute_numbers(function: Function, *numbers: float) -> float:
     """Compute with plain numbers; refuse integers that would grow without limit."""
     if function is operator.pow and abs(numbers[1]) > MAX_EXPONENT:
         raise ValueError(f"an exponent may be at most {MAX_EXPONENT}")
-    result = function(*numbers)
+    result: float = function(*numbers)
     if isinstance(result, complex):
         raise ValueError("the result is not a real number")  # noqa: TRY004 - its value, not its type, is wrong
     if isinstance(result, int) and abs(result) >= MAX_INTEGER:
         raise ValueError("the number does not fit into 64 bits")
-    return float(result) if isinstance(result, float) else result
+    return result
 
 
 def elementwise(function: Function, num_arguments: range | None = None, keywords: str = "") -> Function:
@@ -79,13 +78,17 @@ def elementwise(function: Function, num_arguments: range | None = None, keywords
             raise TypeError(f"takes {' or '.join(map(str, counts))} arguments, not {len(arguments)}")
         if not all(isinstance(option, int | float | None) for option in options.values()):
             raise TypeError("keyword arguments take single numbers here")
-        if any(isinstance(argument, list | Momenta) for argument in arguments):
+        refused = list | Momenta if function is clip else list | Momenta | None
+        if any(isinstance(argument, refused) for argument in arguments):
             raise TypeError("takes columns and numbers only")
         if any(isinstance(argument, ak.Array) for argument in arguments):
             return pack(function(*[_awkward(argument) for argument in arguments], **options))
         arrays, like = _aligned(arguments)
         result = function(*arrays, **options)
-        return result if like is None else type(like)(result, like.offsets)
+        if like is not None:
+            return type(like)(result, like.offsets)
+        # A plain number leaves float32 columns float32; numpy's own scalars would not.
+        return result if np.ndim(result) else result.item()
 
     return call
 
@@ -245,13 +248,18 @@ def fill_none(column: Value, value: float, axis: int | None = -1) -> Value:
     if not isinstance(value, int | float):
         raise TypeError("fills with a single number")
     array = _column(column)
-    # As in awkward, an axis is optional; None fills at every level.
-    return pack(ak.fill_none(array, value, axis=None if axis is None else array.ndim - 1))
+    # The type of the result must not depend on whether something is missing in these jets.
+    dtype = np.result_type(ak.to_numpy(ak.flatten(array, axis=None)).dtype, value)
+    filled = ak.fill_none(array, value, axis=None if axis is None else array.ndim - 1)
+    return pack(ak.values_astype(filled, dtype))
 
 
 def flatten(column: Value, axis: int | None = 1) -> Value:
     """Take away the axis of particles; works where every jet has exactly one value."""
-    return pack(ak.flatten(_per_particle(column), axis=axis))
+    result = ak.flatten(_per_particle(column), axis=axis)
+    if len(result) != len(column):
+        raise ValueError("changes the number of jets")
+    return pack(result)
 
 
 def is_none(column: Value, axis: int = 0) -> Value:
@@ -328,6 +336,8 @@ def momenta(*coordinates: str) -> Function:
         arrays = [np.asarray(array) for array in np.broadcast_arrays(*arrays)]
         if like is not None:
             arrays = [_awkward(type(like)(array, like.offsets)) for array in arrays]
+        import vector  # noqa: PLC0415 - it loads sympy, which takes a second that few formulas need
+
         vector.register_awkward()
         parts = {name: ak.Array(array) for name, array in zip(coordinates, arrays, strict=True)}
         return Momenta(vector.zip(parts))

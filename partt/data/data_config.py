@@ -21,6 +21,7 @@ from partt.data.data_config_schema import (
     Parameters,
     Preprocess,
     Regex,
+    Selection,
     Variable,
     Weights,
 )
@@ -68,8 +69,8 @@ class DataConfig(Record):
     """A data config; derive another one with `with_parameters` or `with_reweight_hists`."""
 
     treename: Name | None = None
-    selection: FormulaText | None = None
-    test_time_selection: FormulaText | None = None
+    selection: Selection = None
+    test_time_selection: Selection = None
     file_magic: Annotated[Mapping[Name, Mapping[Regex, float]], Empty] = Field(default_factory=dict)
     branch_magic: Annotated[Mapping[Name, str], Empty] = Field(default_factory=dict)
     new_variables: Annotated[Mapping[Name, FormulaText], AfterValidator(check_definitions), Empty] = Field(
@@ -157,14 +158,14 @@ class DataConfig(Record):
                     max=known.clip_max,
                     pad_value=variable.pad_value,
                 )
-        return self._with(preprocess=Preprocess(**{**dict(self.preprocess), "params": params}))
+        return self.replace(preprocess=self.preprocess.replace(params=params))
 
     def with_reweight_hists(self, hists: Mapping[str, npt.ArrayLike]) -> "DataConfig":
         """Return the config with the reweighting's result: class -> weights, one axis per variable."""
         if self.weights is None:
             raise ValueError("a config without weights takes no reweight_hists")
         lists = {name: np.asarray(hist).tolist() for name, hist in hists.items()}
-        return self._with(weights=Weights(**{**dict(self.weights), "reweight_hists": lists}))
+        return self.replace(weights=self.weights.replace(reweight_hists=lists))
 
     def to_yaml(self) -> str:
         """Return the config as YAML that loads back equal, here and in weaver."""
@@ -189,7 +190,7 @@ class DataConfig(Record):
                     raise KeyFault(key, f"preprocess.params has no entry for {variable.name!r}")
                 resolved = self._resolve(variable)
                 if seen.setdefault(variable.name, resolved) != resolved:
-                    raise KeyFault(key, f"{variable.name!r} has other parameters in another group")
+                    raise KeyFault(key, f"{variable.name!r} stands in `inputs` before, with other parameters")
                 if name == "pf_vectors" and (resolved.to_fit or resolved.subtract_by is not None):
                     raise KeyFault(
                         key, f"four-momenta enter the pair features in GeV: write [{variable.name}, null]"
@@ -269,9 +270,6 @@ class DataConfig(Record):
             variable.clip_max,
             to_fit=variable.is_bare and self.preprocess.method == "auto" and not exempt,
         )
-
-    def _with(self, **sections: Record) -> "DataConfig":
-        return DataConfig(**{**dict(self), **sections})
 
 
 class _Dumper(yaml.SafeDumper):

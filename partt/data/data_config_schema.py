@@ -72,6 +72,7 @@ def _check_limits(clip_min: float, clip_max: float) -> None:
 
 Name = Annotated[str, Field(min_length=1)]
 FormulaText = Annotated[str, AfterValidator(_formula)]
+Selection = Annotated[FormulaText | None, BeforeValidator(lambda text: None if text == "" else text)]
 Regex = Annotated[str, AfterValidator(_regex)]
 Tuple = Annotated[tuple[Item, ...], BeforeValidator(_tuple), PlainSerializer(list)]
 Names = Annotated[Tuple[Name], AfterValidator(_unique)]
@@ -199,7 +200,8 @@ class Labels(Record):
             raise KeyFault(("names",), "this key is needed with type custom: the list of class names")
         if not self.class_names:
             raise ValueError("there must be at least one class")
-        _unique(self.class_names)
+        if len(set(self.class_names)) < len(self.class_names):
+            raise KeyFault(("value",), "two of these give the same class name: label_ is left out of it")
         return self
 
     @property

@@ -35,7 +35,9 @@ def _measure_chain(
     if len(above) > MAX_CHAIN:
         raise KeyFault((above[0],), f"more than {MAX_CHAIN} definitions stand on each other")
     if name in formulas and name not in chains:
-        below = [_measure_chain(other, formulas, chains, (*above, name)) for other in formulas[name].names]
+        below = [
+            _measure_chain(other, formulas, chains, (*above, name)) for other in sorted(formulas[name].names)
+        ]
         chains[name] = 1 + max(below, default=0)
         if chains[name] > MAX_CHAIN:
             raise KeyFault((name,), f"more than {MAX_CHAIN} definitions stand on each other")

@@ -15,7 +15,7 @@ from partt.config import did_you_mean
 from partt.data.column_functions import LengthsDisagreeError, Value
 from partt.data.formula_checks import check, check_depth, function_name, refused, shorten
 from partt.data.formula_functions import NUMPY_FUNCTIONS, FunctionTable
-from partt.data.jagged import Column, Table, num_jets
+from partt.data.jagged import Column, Table
 from partt.errors import ConfigError, DataError
 
 __all__ = ["NUMPY_FUNCTIONS", "Formula", "FunctionTable", "evaluate", "inline", "parse_formula"]
@@ -141,10 +141,7 @@ class _Walker:
         self, node: ast.expr, function: Callable[..., Value], *arguments: ast.expr, **options: Value
     ) -> Value:
         values = [self.value(argument) for argument in arguments]
-        result = self.call(node, list(arguments), function, *values, **options)
-        if not isinstance(result, int | float | np.generic) and len(result) != num_jets(self.table):
-            raise refused(node, "changes the number of jets")
-        return result
+        return self.call(node, list(arguments), function, *values, **options)
 
     def call(
         self,

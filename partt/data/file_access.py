@@ -7,7 +7,7 @@ import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from partt.errors import DataError, ParttError
 
 RETRY_DELAYS = (0.5, 1.0)  # seconds before the second and the third try of a remote read
 MERGE_GAP = 65536  # bytes between two ranges that are cheaper to read than a second request
+MAX_REQUEST = 2**28  # bytes; one system call reads less than 2 GiB
 REMOTE_TIMEOUT = 60  # seconds
 # xrootd's own patience with a server that is gone is ten minutes; ours are the retries.
 XROOTD_SETTINGS = {
@@ -49,7 +50,9 @@ def filesystem(url: str) -> tuple[Any, str]:
     """Return the fsspec file system of a remote URL, and the path in it."""
     for name, value in XROOTD_SETTINGS.items():
         os.environ.setdefault(name, value)
-    fsspec.config.conf.setdefault("root", {}).setdefault("timeout", REMOTE_TIMEOUT)
+    options = fsspec.config.conf.setdefault("root", {})
+    options.setdefault("timeout", REMOTE_TIMEOUT)
+    options.setdefault("use_listings_cache", False)  # a cached listing hides files that came or went
     try:
         return fsspec.core.url_to_fs(url)  # type: ignore[no-any-return]
     except ImportError as error:
@@ -72,7 +75,9 @@ def read_ranges(url: str, ranges: Sequence[Range]) -> list[memoryview]:
     runs = _merge(ranges)
     blocks = _read_remote(url, runs) if is_remote(url) else _read_local(local_path(url), runs)
     for (start, stop), block in zip(runs, blocks, strict=True):
-        if len(block) != stop - start:
+        if len(block) > stop - start:
+            raise DataError(f"{url}: the server sends whole files instead of pieces; download the file first")
+        if len(block) < stop - start:
             raise EOFError(f"got {len(block)} bytes instead of {stop - start} at byte {start}")
     firsts = [start for start, _ in runs]
     views = [memoryview(block) for block in blocks]
@@ -88,36 +93,48 @@ def read_reporting(url: str, what: str, attempt: Callable[[], _Result]) -> _Resu
 
     Remote reads are tried again after RETRY_DELAYS, unless access was denied or nothing is there.
     """
-    for delay in RETRY_DELAYS if is_remote(url) else ():
-        with suppress(_MayPassError), _as_data_error(url, what, final=False):
+    delays = iter(RETRY_DELAYS if is_remote(url) else ())
+    while True:
+        try:
             return attempt()
+        except ParttError:
+            raise
+        except Exception as error:  # a broken file can make its reader raise anything
+            if is_remote(url):
+                _forget_connections(url)
+            is_lasting = _denial(error) is not None or _is_missing(error)
+            delay = None if is_lasting else next(delays, None)
+            if delay is None:
+                raise _data_error(url, what, error) from error
         time.sleep(delay)
-        filesystem(url)[0].invalidate_cache()  # forget connections and file handles that broke
-    with _as_data_error(url, what, final=True):
-        return attempt()
 
 
-class _MayPassError(Exception):
-    """A remote failure that may be gone at the next try."""
+def _forget_connections(url: str) -> None:
+    fs, _ = filesystem(url)
+    with suppress(OSError):
+        fs.invalidate_cache()
+    handles = getattr(fs, "_readonly_filehandle_cache", None)
+    if handles is not None:
+        handles._cache.clear()  # noqa: SLF001 - fsspec-xrootd goes on using a handle it cannot close
 
 
-@contextmanager
-def _as_data_error(url: str, what: str, *, final: bool) -> Iterator[None]:
-    try:
-        yield
-    except ParttError:
-        raise
-    except Exception as error:
-        denial = _denial(error)
-        if denial is not None:
-            raise AuthenticationError(
-                f"{url}: access denied ({denial}); check the permissions, or log in again"
-            ) from error
-        missing = _is_missing(error)
-        if not final and not missing:
-            raise _MayPassError from error
-        reason = "no such file (mistyped, moved or deleted?)" if missing else _reason(url, what, error)
-        raise DataError(f"{url}: {reason}") from error
+def _data_error(url: str, what: str, error: Exception) -> DataError:
+    denial = _denial(error)
+    if denial is not None:
+        return AuthenticationError(f"{url}: access denied ({denial}); check the permissions, or log in again")
+    if _is_missing(error):
+        return DataError(f"{url}: no such file (mistyped, moved or deleted?)")
+    if isinstance(error, IsADirectoryError):
+        return DataError(f"{url}: is a folder; give its files: {url.rstrip('/')}/*.root")
+    shown = list(_chain(error))[-1] if isinstance(error, FileNotFoundError) else error
+    detail = f"{type(shown).__name__}: {_one_line(shown)}".removesuffix(": ")
+    tries = f" ({len(RETRY_DELAYS) + 1} tries)" if is_remote(url) else ""
+    hint = "is the server reachable, the file complete?" if is_remote(url) else "copy or make the file again"
+    return DataError(f"{url}: cannot read {what}{tries}: {detail}; {hint}")
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -130,7 +147,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _denial(error: BaseException) -> str | None:
     """Return the words of a refusal, or None if the error is another one."""
     for link in _chain(error):
-        text = str(link)
+        text = _one_line(link)
         if isinstance(link, PermissionError) or getattr(link, "status", None) in {401, 403}:
             return text
         # xrootd has no exception types: 3010 not authorized, 3030 authentication failed
@@ -140,27 +157,20 @@ def _denial(error: BaseException) -> str | None:
 
 
 def _is_missing(error: BaseException) -> bool:
-    return any(
-        isinstance(link, FileNotFoundError) or (isinstance(link, OSError) and "[3011]" in str(link))
-        for link in _chain(error)
+    # fsspec says "not found" of any web server's failure, so what caused it decides.
+    *_, origin = _chain(error)
+    return (
+        isinstance(origin, FileNotFoundError)
+        or getattr(origin, "status", None) in {404, 410}
+        or (isinstance(origin, OSError) and "[3011]" in str(origin))
     )
-
-
-def _reason(url: str, what: str, error: Exception) -> str:
-    if isinstance(error, IsADirectoryError):
-        return f"is a folder; give its files: {url.rstrip('/')}/*.root"
-    words = " ".join(f"{error}".split())[:300]
-    detail = f"{type(error).__name__}: {words}" if words else type(error).__name__
-    tries = f" ({len(RETRY_DELAYS) + 1} tries)" if is_remote(url) else ""
-    hint = "is the server reachable, the file complete?" if is_remote(url) else "copy or make the file again"
-    return f"cannot read {what}{tries}: {detail}; {hint}"
 
 
 def _merge(ranges: Sequence[Range]) -> list[Range]:
     """Join ranges that touch or nearly touch."""
     runs: list[Range] = []
     for start, stop in sorted(ranges):
-        if runs and start - runs[-1][1] <= MERGE_GAP:
+        if runs and start - runs[-1][1] <= MERGE_GAP and stop - runs[-1][0] <= MAX_REQUEST:
             runs[-1] = (runs[-1][0], max(stop, runs[-1][1]))
         else:
             runs.append((start, stop))

@@ -100,6 +100,9 @@ def _remote_matches(location: str) -> list[str]:
 
     def attempt() -> list[str]:
         fs, pattern = filesystem(location)
-        return sorted(fs.unstrip_protocol(match) for match in fs.glob(pattern))
+        matches = fs.glob(pattern)
+        if not matches:
+            fs.ls(re.split(r"[^/]*[*\[]", pattern)[0])  # glob keeps silent about a server that is gone
+        return sorted(fs.unstrip_protocol(match) for match in matches)
 
     return read_reporting(location, "the listing", attempt)

@@ -11,7 +11,9 @@ from partt.errors import ConfigError
 
 MAX_DEPTH = 50
 MODULES = {"np": "np", "numpy": "np", "ak": "ak", "awkward": "ak", "math": "math"}
-KEYWORDS = "axis keepdims a_min a_max nan posinf neginf decimals fill_value ascending stable clip"
+KEYWORDS = (
+    "axis keepdims a_min a_max nan posinf neginf decimals fill_value value ascending stable target clip"
+)
 
 
 def check_depth(tree: ast.expr) -> None:

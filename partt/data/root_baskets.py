@@ -5,7 +5,7 @@ entries differ in size, the byte offsets of the entries follow the values. Every
 """
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,11 @@ class BasketLayout:
     entry_offsets: npt.NDArray[np.int64]  # (number of baskets + 1,)
     seeks: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int32]
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the layout takes: the objects, and what grows with the number of baskets."""
+        return 600 + self.entry_offsets.nbytes + self.seeks.nbytes + self.sizes.nbytes
 
 
 class BasketError(ValueError):
@@ -170,8 +175,3 @@ def _offsets(lengths: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
     if lengths:
         np.cumsum(lengths[0] if len(lengths) == 1 else np.concatenate(lengths), out=offsets[1:])
     return offsets
-
-
-def number_of_baskets(layouts: Iterator[BasketLayout | None]) -> int:
-    """Count the baskets of branches: what the memory for layouts grows with."""
-    return sum(len(layout.seeks) for layout in layouts if layout is not None)
