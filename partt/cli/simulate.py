@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from partt.errors import ConfigError
+from partt.simulate.processes import LABELS
 
 if TYPE_CHECKING:
     from partt.simulate.production import Production, Progress
-
-LABELS = ("QCD", "Hbb", "Hcc", "Hgg", "H4q", "Hqql", "Zqq", "Wqq", "Tbqq", "Tbl")
 
 EPILOG = """\
 examples:
@@ -72,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         outcome = simulate(production, arguments.jobs, arguments.scheduler, progress)
     seconds = time.monotonic() - start
     rate = f", {outcome.jets_made / seconds:.1f} jets/s" if outcome.jets_made else ""
-    print(  # noqa: T201
+    print(
         f"{arguments.out}: {outcome.files_made} files made ({outcome.jets_made} jets{rate}), "
         f"{outcome.files_kept} kept"
     )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from partt.atomic_files import remove_leftovers
 from partt.errors import OutputError
 from partt.simulate.manifest import locked, open_manifest, save_manifest, settings_of
 from partt.simulate.production import Production, Progress, missing_files, plan
@@ -42,6 +43,8 @@ def simulate(
         manifest = open_manifest(production.out, settings, [task.name for task in tasks])
         missing = missing_files(production, manifest)
         progress("", sum(task.num_jets for task in set(tasks) - set(missing)))
+        for task in missing:
+            remove_leftovers(production.out / task.name)
         if not missing:
             return Outcome(len(tasks), 0, 0)
         if scheduler is not None:

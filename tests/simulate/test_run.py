@@ -140,6 +140,9 @@ def test_killed_at_random_times_it_ends_with_the_same_files(undisturbed, tmp_pat
         if Path(name).name in FILES:  # whatever stands there under its name is complete
             assert_same_columns(tmp_path / name, undisturbed / name)
     assert simulate(tmp_path, "--jobs", "2") == 0, f"seed {seed}"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*FILES, "simulation.json"], (
+        f"seed {seed}: leftovers"
+    )
     for name in FILES:
         assert_same_columns(tmp_path / name, undisturbed / name)
 

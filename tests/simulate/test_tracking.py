@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 import pytest
-from conftest import ROOT
 from simulate_helpers import DETECTOR, MODEL, gun
 
+from conftest import ROOT
 from partt.simulate.detector.tracking import efficiency, impact_parameter_widths
 
 TABLE = ROOT / "partt" / "simulate" / "cards" / "jetclass_impact_parameters.csv"
