@@ -84,10 +84,8 @@ class CellBand(Record):
 
     def upper_edges(self, start: float) -> list[float]:
         """Return the upper |eta| edge of each ring of a band that begins at `start`."""
-        if self.edges is not None:
-            return list(self.edges)
-        assert self.to is not None  # noqa: S101
-        assert self.eta_cells is not None  # noqa: S101
+        if self.to is None or self.eta_cells is None:
+            return list(self.edges or ())
         width = (self.to - start) / self.eta_cells
         return [start + width * (ring + 1) for ring in range(self.eta_cells)]
 
