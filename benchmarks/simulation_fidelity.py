@@ -266,8 +266,8 @@ def draw(ours: JetArrays, real: JetArrays, path: Path) -> None:
                 axis.set_xlabel(title)
         axes[number][0].set_ylabel(f"{label}\nfraction of jets")
         axes[number][2].set_ylabel("particles per jet")
-        axes[number][0].legend(fontsize=7, frameon=False)
-    figure.savefig(path, dpi=60)
+        axes[number][0].legend(fontsize=8, frameon=False)
+    figure.savefig(path, dpi=80)
     plt.close(figure)
 
 
