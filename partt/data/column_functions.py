@@ -45,8 +45,14 @@ class LengthsDisagreeError(DataError):
     """Two arguments of an operation have different numbers of particles in a jet (or of jets)."""
 
     def __init__(self, positions: tuple[int, int], lengths: tuple[int, int], jet: int | None):
-        super().__init__(f"{lengths[0]} and {lengths[1]} values in jet {jet}")
+        super().__init__(f"{lengths[0]} and {lengths[1]} {'jets' if jet is None else 'values'}")
         self.positions, self.lengths, self.jet = positions, lengths, jet
+
+    def naming(self, left: str, right: str) -> "LengthsDisagreeError":
+        """Return the error with a message that names the arguments."""
+        error = LengthsDisagreeError(self.positions, self.lengths, self.jet)
+        error.args = (f"{left} and {right} disagree: {self}",)
+        return error
 
 
 # --- element by element ---------------------------------------------------------------------------------

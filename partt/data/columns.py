@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from partt.data.column_functions import LengthsDisagreeError
 from partt.data.data_config import DataConfig, branches_to_read
 from partt.data.expressions import Formula, evaluate
 from partt.data.jagged import Array, Column, Jagged, Table, take
@@ -50,6 +51,9 @@ class Variables(Mapping[str, Column]):
         """Evaluate a formula; `name` says in error messages what it is for."""
         try:
             return evaluate(formula, self)
+        except LengthsDisagreeError as error:
+            where = self.url if error.jet is None else f"{self.url}, entry {self.entries[error.jet]}"
+            raise DataError(f"{where}: {name}: {error}") from error
         except ParttError as error:
             raise type(error)(f"{self.url}: {name}: {error}") from error
 
