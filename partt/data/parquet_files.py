@@ -1,5 +1,7 @@
 """Parquet input with the same calls as ROOT: columns by name, in entry ranges."""
 
+import hashlib
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -53,8 +55,17 @@ def _open(url: str) -> Iterator[pa.parquet.ParquetFile]:
 def _info(url: str, file: pa.parquet.ParquetFile, max_chunk: int) -> FileInfo:
     types = {field.name: _type_name(field.type) for field in file.schema_arrow}
     chunks = make_chunks(_row_group_edges(file), max_chunk)
-    identity = "-".join(map(str, file_stamp(url)[:2]))
-    return FileInfo(url, "", file.metadata.num_rows, types, chunks, identity)
+    return FileInfo(url, "", file.metadata.num_rows, types, chunks, _identity(url, file))
+
+
+def _identity(url: str, file: pa.parquet.ParquetFile) -> str:
+    """Return the size and versions of a file; its metadata's hash if a server tells nothing but the size."""
+    size, *versions = file_stamp(url)
+    if not versions:
+        footer = io.BytesIO()
+        file.metadata.write_metadata_file(footer)
+        versions = [hashlib.sha256(footer.getvalue()).hexdigest()]
+    return "-".join(map(str, (size, *(versions if is_remote(url) else versions[:1]))))
 
 
 def _row_group_edges(file: pa.parquet.ParquetFile) -> list[int]:

@@ -175,7 +175,8 @@ def _parse(url: str, tree: str | None) -> _TreeMap:
         else:
             types, layouts, boundaries = _parse_ntuple(opened)
         num_entries = int(opened.num_entries)
-        identity = "-".join(map(str, (file.file.uuid, *stamp[:2])))
+        # The UUID tells files apart; a server's time may not be the same for each replica of a file.
+        identity = "-".join(map(str, (file.file.uuid, *stamp[: 1 if is_remote(url) else 2])))
     boundaries = sorted({0, *boundaries, num_entries})
     info = FileInfo(url, name, num_entries, types, (), identity)
     memory = sum(layout.memory for layout in layouts.values() if layout is not None)

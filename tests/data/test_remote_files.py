@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import pyarrow as pa
+import pyarrow.parquet
 from partt.data import file_access
 from partt.data.file_lists import InputFile, expand_files
 from partt.data.root_files import AuthenticationError, inspect_file, read_columns, write_tree
@@ -263,6 +265,7 @@ class WebHandler(BaseHTTPRequestHandler):
             self.wfile.write(piece[: len(piece) // 2] if fault == "reset" else piece)
         if fault == "reset":
             self.connection.close()
+        self.headers: dict[str, str] = {}
             self.close_connection = True
 
 
@@ -285,9 +288,6 @@ def test_web_read(web: WebServer) -> None:
 
 
 def test_web_parquet(web: WebServer, folder: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet
-
     pa.parquet.write_table(pa.table({"x": [1.0, 2.0, 3.0]}), folder / "x.parquet")
     url = address(web, "x.parquet")
     assert inspect_file(url).num_entries == 3
@@ -298,6 +298,8 @@ def test_web_missing_file(web: WebServer) -> None:
     with pytest.raises(DataError, match="no such file"):
         inspect_file(address(web, "none.root"))
 
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
 
 def test_web_page_instead_of_a_file(web: WebServer, folder: Path) -> None:
     (folder / "page.root").write_text("<!DOCTYPE html><html><body>Please log in</body></html>")
@@ -338,6 +340,56 @@ def test_web_denial_is_not_tried_again(
     url = address(web, "jets/y.root")
     if moment == "read":
         inspect_file(url)
+VERSIONS = [("ETag", '"1"', '"2"'), ("Last-Modified", "Mon, 01 Jan 2024", "Tue, 02 Jan 2024")]
+
+
+@pytest.mark.parametrize(("header", "before", "after"), VERSIONS)
+def test_web_server_tells_that_a_file_changed(
+    web: WebServer, folder: Path, header: str, before: str, after: str
+) -> None:
+    pa.parquet.write_table(pa.table({"x": [1.0, 2.0, 3.0]}), folder / "x.parquet")
+    url = address(web, "x.parquet")
+    web.headers = {header: before}
+    info = inspect_file(url)
+    assert inspect_file(url) == info
+    web.headers = {header: after}
+    assert inspect_file(url).identity != info.identity
+    with pytest.raises(DataError, match="changed after it was inspected"):
+        read_columns(url, ["x"], identity=info.identity)
+
+
+def test_web_server_tells_nothing_but_the_file_changed(web: WebServer, folder: Path) -> None:
+    path, url = folder / "x.parquet", address(web, "x.parquet")
+    pa.parquet.write_table(pa.table({"x": [1.0, 2.0, 3.0]}), path)
+    size, info = path.stat().st_size, inspect_file(url)
+    assert inspect_file(url) == info
+    assert read_columns(url, ["x"], 0, 2)["x"].tolist() == [1, 2]
+    pa.parquet.write_table(pa.table({"x": [5.0, 6.0, 7.0]}), path)
+    assert path.stat().st_size == size
+    assert inspect_file(url).identity != info.identity
+    assert read_columns(url, ["x"], 0, 2)["x"].tolist() == [5, 6]
+
+
+def test_web_tree_that_changed(web: WebServer, folder: Path) -> None:
+    url = address(web, "changing.root")
+    identities = set()
+    for value in (1.0, 2.0):
+        write_tree(folder / "changing.root", {"x": np.full(3, value)})
+        identities.add(inspect_file(url).identity)
+        assert read_columns(url, ["x"])["x"].tolist() == [value] * 3
+    assert len(identities) == 2
+
+
+def test_xrootd_tells_that_a_file_changed(xrootd: str, folder: Path) -> None:
+    path = folder / "jets" / "x.parquet"
+    pa.parquet.write_table(pa.table({"x": [1.0, 2.0, 3.0]}), path)
+    identities = []
+    for seconds in (1_700_000_000, 1_700_000_000, 1_700_000_001):
+        os.utime(path, (seconds, seconds))
+        identities.append(inspect_file(f"{xrootd}/jets/x.parquet").identity)
+    assert identities[0] == identities[1] != identities[2]
+
+
     web.faults = [status] * 100
     with pytest.raises(AuthenticationError, match=rf"{url}: access denied .*{status}"):
         read_columns(url, ["jet_pt"])
