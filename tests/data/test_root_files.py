@@ -198,7 +198,7 @@ def test_parquet(tmp_path: Path) -> None:
         columns = read_columns(path, list(table), start, stop)
         assert_same(columns, {name: _cut(column, start, stop) for name, column in table.items()})
         assert columns["part_px"].offsets is columns["part_charge"].offsets
-    with pytest.raises(DataError, match="has no branch 'part_pq'; nearest names: part_px"):
+    with pytest.raises(DataError, match=r"has no branch 'part_pq' \(did you mean 'part_px'\?\)"):
         read_columns(path, ["part_pq"])
     with pytest.raises(DataError, match="branch 'text' has type string"):
         read_columns(path, ["text"])
