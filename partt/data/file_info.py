@@ -16,7 +16,7 @@ class FileInfo:
     """The contents of one input file, without its values."""
 
     url: str
-    tree: str  # without cycle; "" for parquet
+    tree: str  # with a cycle only if one was asked for; "" for parquet
     num_entries: int
     branches: Mapping[str, str]  # "float32", "float32[]" for jagged; anything else cannot be read
     chunks: tuple[tuple[int, int], ...]  # consecutive entry ranges that together cover all entries

@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -11,13 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
-import pytest
-
 import pyarrow as pa
 import pyarrow.parquet
-from partt.data import file_access
+import pytest
+import uproot
+
+from partt.data import file_access, root_files
 from partt.data.file_lists import InputFile, expand_files
 from partt.data.root_files import AuthenticationError, inspect_file, read_columns, write_tree
 from partt.errors import DataError
@@ -209,6 +212,47 @@ def test_xrootd_reset_in_the_middle_of_a_read(xrootd: str) -> None:
     assert all(np.array_equal(columns[name].contents, expected[name].contents) for name in names)
 
 
+def test_xrootd_rntuple_after_a_reset(xrootd: str, folder: Path) -> None:
+    half = 1_000_000  # entries in a cluster: more than fsspec reads ahead
+    values = np.arange(2.0 * half)
+    with uproot.recreate(folder / "jets" / "ntuple.root", compression=None) as file:
+        file.mkrntuple("tree", {"x": values[:half]}).extend({"x": values[half:]})
+    proxy = Proxy(int(xrootd.rstrip("/").rpartition(":")[2]))
+    url = f"root://127.0.0.1:{proxy.port}//jets/ntuple.root"
+    assert np.array_equal(read_columns(url, ["x"], 0, 5)["x"], values[:5])
+    proxy.cut_after = 500_000
+    assert np.array_equal(read_columns(url, ["x"], half)["x"], values[half:])
+    proxy.listener.close()
+    assert proxy.cuts == 1
+
+
+def test_a_tree_that_failed_is_opened_again(folder: Path) -> None:
+    path = folder / "jets" / "local_ntuple.root"
+    with uproot.recreate(path) as file:
+        file.mkrntuple("tree", {"x": np.arange(5.0)})
+    read_columns(str(path), ["x"])
+    (key,) = [key for key in root_files._open_trees if key[1] == str(path)]
+    root_files._open_trees[key] = mock.Mock(spec=["file"])  # reading from it fails
+    broken = root_files._open_trees[key]
+    with pytest.raises(DataError, match="corrupt data in branch 'x'"):
+        read_columns(str(path), ["x"])
+    broken.file.close.assert_called_once()
+    assert read_columns(str(path), ["x"])["x"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_xrootd_is_quiet_at_exit(xrootd: str) -> None:
+    script = """
+import sys, warnings
+import torch.distributed
+from partt.data.root_files import inspect_file
+with warnings.catch_warnings():  # as pytest does: it undoes what is set inside
+    assert inspect_file(sys.argv[1]).num_entries == 30
+"""
+    command = [sys.executable, "-c", script, f"{xrootd}/jets/y.root"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 # --- https -------------------------------------------------------------------------------------------
 
 
@@ -221,6 +265,7 @@ class WebServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), WebHandler)
         self.folder = folder
         self.faults: list[str] = []
+        self.headers: dict[str, str] = {}
         self.requests = 0
 
     def handle_error(self, *_: object) -> None:
@@ -256,6 +301,8 @@ class WebHandler(BaseHTTPRequestHandler):
             start, stop = int(first), min(int(last or len(body)) + 1, len(body))
         self.send_response(206 if wanted else 200)
         self.send_header("Accept-Ranges", "bytes")
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
         self.send_header("Content-Length", str(stop - start))
         if wanted:
             self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(body)}")
@@ -265,7 +312,6 @@ class WebHandler(BaseHTTPRequestHandler):
             self.wfile.write(piece[: len(piece) // 2] if fault == "reset" else piece)
         if fault == "reset":
             self.connection.close()
-        self.headers: dict[str, str] = {}
             self.close_connection = True
 
 
@@ -294,52 +340,6 @@ def test_web_parquet(web: WebServer, folder: Path) -> None:
     assert read_columns(url, ["x"], 1)["x"].tolist() == [2, 3]
 
 
-def test_web_missing_file(web: WebServer) -> None:
-    with pytest.raises(DataError, match="no such file"):
-        inspect_file(address(web, "none.root"))
-
-        for name, value in self.server.headers.items():
-            self.send_header(name, value)
-
-def test_web_page_instead_of_a_file(web: WebServer, folder: Path) -> None:
-    (folder / "page.root").write_text("<!DOCTYPE html><html><body>Please log in</body></html>")
-    with pytest.raises(DataError, match="web page"):
-        inspect_file(address(web, "page.root"))
-
-
-@pytest.mark.parametrize("fault", ["reset", "503"])
-def test_web_fault_in_the_middle_of_a_read_is_tried_again(web: WebServer, fault: str) -> None:
-    url = address(web, "jets/y.root")
-    inspect_file(url)
-    web.requests = 0
-    web.faults = [fault, fault]
-    assert len(read_columns(url, ["part_px", "jet_pt"])["jet_pt"]) == 30
-    assert web.faults == []
-
-
-def test_web_lasting_fault_is_an_error(web: WebServer) -> None:
-    url = address(web, "jets/y.root")
-    web.faults = ["503"] * 100
-    with pytest.raises(DataError, match=r"cannot read the file \(3 tries\).*503") as raised:
-        inspect_file(url)
-    assert not isinstance(raised.value, AuthenticationError)
-
-
-def test_web_server_without_ranges(web: WebServer) -> None:
-    web.faults = ["whole"] * 100
-    with pytest.raises(DataError, match="sends whole files instead of pieces; download"):
-        inspect_file(address(web, "jets/y.root"))
-
-
-@pytest.mark.parametrize("status", ["401", "403"])
-@pytest.mark.parametrize("moment", ["inspect", "read"])
-def test_web_denial_is_not_tried_again(
-    web: WebServer, status: str, moment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(file_access, "RETRY_DELAYS", (100.0,))
-    url = address(web, "jets/y.root")
-    if moment == "read":
-        inspect_file(url)
 VERSIONS = [("ETag", '"1"', '"2"'), ("Last-Modified", "Mon, 01 Jan 2024", "Tue, 02 Jan 2024")]
 
 
@@ -390,6 +390,50 @@ def test_xrootd_tells_that_a_file_changed(xrootd: str, folder: Path) -> None:
     assert identities[0] == identities[1] != identities[2]
 
 
+def test_web_missing_file(web: WebServer) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        inspect_file(address(web, "none.root"))
+
+
+def test_web_page_instead_of_a_file(web: WebServer, folder: Path) -> None:
+    (folder / "page.root").write_text("<!DOCTYPE html><html><body>Please log in</body></html>")
+    with pytest.raises(DataError, match="web page"):
+        inspect_file(address(web, "page.root"))
+
+
+@pytest.mark.parametrize("fault", ["reset", "503"])
+def test_web_fault_in_the_middle_of_a_read_is_tried_again(web: WebServer, fault: str) -> None:
+    url = address(web, "jets/y.root")
+    inspect_file(url)
+    web.requests = 0
+    web.faults = [fault, fault]
+    assert len(read_columns(url, ["part_px", "jet_pt"])["jet_pt"]) == 30
+    assert web.faults == []
+
+
+def test_web_lasting_fault_is_an_error(web: WebServer) -> None:
+    url = address(web, "jets/y.root")
+    web.faults = ["503"] * 100
+    with pytest.raises(DataError, match=r"cannot read the file \(3 tries\).*503") as raised:
+        inspect_file(url)
+    assert not isinstance(raised.value, AuthenticationError)
+
+
+def test_web_server_without_ranges(web: WebServer) -> None:
+    web.faults = ["whole"] * 100
+    with pytest.raises(DataError, match="sends whole files instead of pieces; download"):
+        inspect_file(address(web, "jets/y.root"))
+
+
+@pytest.mark.parametrize("status", ["401", "403"])
+@pytest.mark.parametrize("moment", ["inspect", "read"])
+def test_web_denial_is_not_tried_again(
+    web: WebServer, status: str, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_access, "RETRY_DELAYS", (100.0,))
+    url = address(web, "jets/y.root")
+    if moment == "read":
+        inspect_file(url)
     web.faults = [status] * 100
     with pytest.raises(AuthenticationError, match=rf"{url}: access denied .*{status}"):
         read_columns(url, ["jet_pt"])

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from partt.data import file_access, root_files
 from partt.data.file_info import make_chunks
 from partt.data.jagged import Column, Jagged, Table, to_awkward
+from partt.data.recently_used import RecentlyUsed
 from partt.data.root_baskets import MissingOffsetsError
 from partt.data.root_files import inspect_file, read_columns, write_tree
 from partt.errors import DataError, OutputError
@@ -173,7 +175,21 @@ def test_newest_cycle_wins(tmp_path: Path) -> None:
             file.mktree("tree", {"x": "int32"}).extend({"x": np.array([value], np.int32)})
     assert inspect_file(str(path)).tree == "tree"
     assert read_columns(str(path), ["x"])["x"].tolist() == [2]
-    assert read_columns(str(path), ["x"], tree="tree;1")["x"].tolist() == [2]
+
+
+def test_a_cycle_is_read_if_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "x.root"
+    with uproot.recreate(path) as file:
+        for value in (1, 2):
+            file.mktree("deep/tree", {"x": "int32"}).extend({"x": np.array([value], np.int32)})
+    for tree, value in (("deep/tree;1", 1), ("deep/tree", 2), ("deep/tree;2", 2), ("/deep/tree;1", 1)):
+        info = inspect_file(str(path), tree)
+        assert info.tree == tree.strip("/")
+        for name in (tree, info.tree):
+            assert read_columns(str(path), ["x"], tree=name)["x"].tolist() == [value]
+    for cycle in ("7", "x", "01"):
+        with pytest.raises(DataError, match="cycles in the file: deep/tree;1, deep/tree;2"):
+            read_columns(str(path), ["x"], tree=f"deep/tree;{cycle}")
 
 
 def test_tree_in_a_folder_and_odd_file_name(tmp_path: Path) -> None:
@@ -341,10 +357,46 @@ def test_chunks_cover_all_entries_in_order(sizes: list[int], max_chunk: int) -> 
 
 
 def test_remembered_trees_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(root_files, "MAX_KEPT_BYTES", 16_000)
-    for i in range(10):
-        write_tree(tmp_path / f"{i}.root", jet_table(2))
-        inspect_file(str(tmp_path / f"{i}.root"))
-    kept = [known.info.url for known in root_files._tree_maps.values()]
-    assert len(kept) <= 4
-    assert kept[-1] == str(tmp_path / "9.root")
+    kept = root_files._tree_maps
+    kept.clear()
+    monkeypatch.setattr(kept, "max_bytes", 16_000)
+    urls = [str(tmp_path / f"{i}.root") for i in range(10)]
+    for url in urls:
+        write_tree(url, jet_table(2))
+        inspect_file(url)
+    memory = kept.get(urls[-1]).memory
+    assert kept.num_bytes == len(kept) * memory <= 16_000 < (len(kept) + 1) * memory
+    assert kept.get(urls[0]) is None
+    assert kept.get(urls[-1]) is not None
+
+
+def test_a_tree_is_parsed_once_under_each_name_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(tmp_path / "x.root")
+    write_tree(url, jet_table(2))
+    info = inspect_file(url)
+    with monkeypatch.context() as patch:
+        patch.setattr(root_files, "_parse", None)
+        for tree in (None, info.tree, info.tree):
+            assert len(read_columns(url, ["event"], tree=tree)["event"]) == 2
+    read_columns(url, ["event"], tree=info.tree)
+    with pytest.raises(DataError, match="no tree 'other'"):
+        read_columns(url, ["event"], tree="other")
+
+
+def test_keeping_many_values_takes_no_longer_for_each() -> None:
+    kept: RecentlyUsed[int, str] = RecentlyUsed(max_bytes=300_000)
+    started = time.perf_counter()
+    for i in range(50_000):
+        kept.put(i, "x", 10)
+    assert time.perf_counter() - started < 2  # a sum over all values for each would take a minute
+    assert (len(kept), kept.num_bytes) == (30_000, 300_000)
+    kept.get(20_000)
+    kept.put(20_001, "y", 299_990)
+    assert (kept.get(20_000), kept.get(20_001), len(kept)) == ("x", "y", 2)
+    kept.put(0, "large", 10**9)
+    assert (kept.get(0), len(kept)) == ("large", 1)
+    kept.discard(0)
+    kept.discard(0)
+    assert (len(kept), kept.num_bytes) == (0, 0)
