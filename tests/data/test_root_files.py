@@ -16,7 +16,7 @@ import uproot
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partt.data import file_access, root_files
+from partt.data import file_access, parquet_files, root_files
 from partt.data.file_info import make_chunks
 from partt.data.jagged import Column, Jagged, Table, to_awkward
 from partt.data.recently_used import RecentlyUsed
@@ -218,9 +218,50 @@ def test_parquet(tmp_path: Path) -> None:
         read_columns(path, ["part_pq"])
     with pytest.raises(DataError, match="branch 'text' has type string"):
         read_columns(path, ["text"])
-    pa.parquet.write_table(pa.table({"x": [1, None]}), path)
-    with pytest.raises(DataError, match="branch 'x' has missing values"):
-        read_columns(path, ["x"])
+
+
+@pytest.mark.parametrize("values", [[1, 2, None], [[1], [2], None], [[1], [2], [None, 3]]])
+def test_missing_values_in_parquet(tmp_path: Path, values: list[object]) -> None:
+    path = str(tmp_path / "x.parquet")
+    pa.parquet.write_table(pa.table({"x": values}), path)
+    with pytest.raises(DataError) as raised:
+        read_columns(path, ["x"], 1, 3)
+    assert str(raised.value) == (
+        f"{path}: column 'x' has 1 missing values (nulls) in entries 1 to 3; "
+        "fill or drop them when writing the file"
+    )
+    assert len(read_columns(path, ["x"], 0, 2)["x"]) == 2
+
+
+def test_a_row_group_is_decoded_once_for_all_its_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "x.parquet")
+    pa.parquet.write_table(pa.table({"x": range(100), "y": range(100)}), path, row_group_size=50)
+    info = inspect_file(path, max_chunk=15)
+    decoded = []
+    whole = pa.parquet.ParquetFile.read_row_group
+
+    def read_row_group(file: pa.parquet.ParquetFile, group: int, **options: object) -> pa.Table:
+        decoded.append(group)
+        return whole(file, group, **options)
+
+    monkeypatch.setattr(pa.parquet.ParquetFile, "read_row_group", read_row_group)
+    values = [read_columns(path, ["x"], *chunk, identity=info.identity)["x"] for chunk in info.chunks]
+    assert np.concatenate(values).tolist() == list(range(100))
+    assert len(info.chunks) == 8
+    assert decoded == [0, 1]
+    assert read_columns(path, ["y"], 45, 60)["y"].tolist() == list(range(45, 60))  # other columns: anew
+    pa.parquet.write_table(pa.table({"x": range(100, 300)}), path, row_group_size=50)
+    assert read_columns(path, ["x"], 3, 5)["x"].tolist() == [103, 104]
+
+
+def test_row_groups_that_are_read_whole_are_not_kept(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.parquet")
+    pa.parquet.write_table(pa.table({"x": range(100)}), path, row_group_size=50)
+    parquet_files._row_groups.clear()
+    read_columns(path, ["x"])
+    assert len(parquet_files._row_groups) == 0
 
 
 def _cut(column: Column, start: int, stop: int) -> Column:
