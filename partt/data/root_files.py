@@ -111,11 +111,12 @@ def write_tree(path: str | Path, tables: Table | Iterable[Table], tree: str = "t
     """Write tables one after another as one TTree; return the number of entries.
 
     Each table becomes one basket per branch, so memory stays flat. Jagged columns with a common prefix
-    and equal lengths in the first table (part_px, part_py) share one counter (npart).
+    and equal lengths in the first table (part_px, part_py) share one counter (npart). All tables must have
+    the columns and types of the first.
     """
     remaining = iter([tables] if isinstance(tables, Mapping) else tables)
     first = next(remaining, None)
-    if first is None:
+    if not first:
         raise DataError(f"{path}: nothing to write, not even a table without entries")
     records = _records(first)
     num_entries = 0
@@ -126,10 +127,12 @@ def write_tree(path: str | Path, tables: Table | Iterable[Table], tree: str = "t
     ):
         types = {name: array.type.content for name, array in _to_branches(first, records).items()}
         out = file.mktree(tree, types, field_name=_field_name, counter_name=lambda name: f"n{name}")
-        for table in chain([first], remaining):
-            arrays = _to_branches(table, records)
-            num_entries += len(next(iter(arrays.values())))
-            out.extend(arrays)
+        for number, table in enumerate(chain([first], remaining), start=1):
+            fault = _fault(table, first, records)
+            if fault:
+                raise DataError(f"cannot write {path}: table {number}: {fault}")
+            out.extend(_to_branches(table, records))
+            num_entries += num_jets(table)
     return num_entries
 
 
@@ -386,15 +389,15 @@ def _open_tree(found: _TreeMap) -> Iterator[Any]:
         url = found.info.url
         source = {url: None} if is_remote(url) else Path(local_path(url)).open("rb", buffering=0)  # noqa: SIM115
         tree = uproot.open(source)[found.info.tree]
-    _open_trees[key] = tree
-    while len(_open_trees) > MAX_KEPT_NTUPLES:
-        _, oldest = _open_trees.popitem(last=False)
     try:
         yield tree
     except BaseException:
         with suppress(Exception):
             tree.file.close()
         raise
+    _open_trees[key] = tree
+    while len(_open_trees) > MAX_KEPT_NTUPLES:
+        _, oldest = _open_trees.popitem(last=False)
         oldest.file.close()
 
 
@@ -418,6 +421,40 @@ def _records(table: Table) -> dict[str, list[str]]:
         for prefix, rests in groups.items()
         if is_uniform(prefix, rests) and prefix not in table and f"n{prefix}" not in table
     }
+
+
+def _fault(table: Table, first: Table, records: Mapping[str, list[str]]) -> str | None:
+    """Say why a table cannot follow the first one, which column is to blame, or return None."""
+    for name in first:
+        if name not in table:
+            return f"column {name!r} of the first table is missing"
+    some_name, num_entries = next(iter(table)), num_jets(table)
+    for name, column in table.items():
+        if name not in first:
+            return f"column {name!r} is not in the first table"
+        kind, wanted = _column_type(column), _column_type(first[name])
+        if kind != wanted:
+            return f"column {name!r} is {kind}, in the first table {wanted}; convert it"
+        if len(column) != num_entries:
+            return f"column {name!r} has {len(column)} jets, column {some_name!r} has {num_entries}"
+    for prefix, rests in records.items():
+        names = [f"{prefix}_{rest}" for rest in rests]
+        lengths = [table[name].lengths for name in names]  # type: ignore[union-attr]
+        for name, other in zip(names, lengths, strict=True):
+            if not np.array_equal(other, lengths[0]):
+                jet = int(np.flatnonzero(other != lengths[0])[0])
+                return (
+                    f"columns {names[0]!r} and {name!r} share a counter, "
+                    f"but jet {jet} has {lengths[0][jet]} and {other[jet]} values"
+                )
+    return None
+
+
+def _column_type(column: Column) -> str:
+    """Name a type as FileInfo does: "float32", "float32[]" for jagged, "float32[3]" for fixed arrays."""
+    if isinstance(column, Jagged):
+        return f"{column.contents.dtype.name}[]"
+    return column.dtype.name + "".join(f"[{size}]" for size in column.shape[1:])
 
 
 def _to_branches(table: Table, records: Mapping[str, list[str]]) -> dict[str, ak.Array]:

@@ -321,6 +321,47 @@ def test_a_failure_while_writing_leaves_no_file(tmp_path: Path) -> None:
         write_tree(tmp_path / "x.root", [])
 
 
+def jagged(*lengths: int, dtype: type = np.float32) -> Jagged:
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Jagged(np.zeros(offsets[-1], dtype), offsets)
+
+
+FIRST_TABLE = {"part_a": jagged(1, 2), "part_b": jagged(1, 2), "x": np.array([1, 2], np.int32)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": None}, "column 'x' of the first table is missing"),
+        ({"y": np.ones(2)}, "column 'y' is not in the first table"),
+        ({"part_c": jagged(1, 2)}, "column 'part_c' is not in the first table"),
+        ({"x": np.array([1.7, 2.9])}, "column 'x' is float64, in the first table int32; convert it"),
+        ({"x": np.ones((2, 3), np.int32)}, r"column 'x' is int32\[3\], in the first table int32"),
+        ({"x": jagged(1, 2, dtype=np.int32)}, r"column 'x' is int32\[\], in the first table int32"),
+        ({"part_b": np.ones(2, np.float32)}, r"column 'part_b' is float32, in the first table float32\[\]"),
+        ({"part_a": jagged(1, 2, dtype=float)}, r"column 'part_a' is float64\[\], in the first"),
+        ({"x": np.array([1], np.int32)}, "column 'x' has 1 jets, column 'part_a' has 2"),
+        ({"part_b": jagged(1, 2, 3)}, "column 'part_b' has 3 jets, column 'part_a' has 2"),
+        ({"part_b": jagged(1, 3)}, "columns 'part_a' and 'part_b' share a counter, but jet 1 has 2 and 3"),
+    ],
+)
+def test_a_table_unlike_the_first_is_refused(
+    tmp_path: Path, changes: dict[str, Column | None], message: str
+) -> None:
+    later = {name: column for name, column in (FIRST_TABLE | changes).items() if column is not None}
+    with pytest.raises(DataError, match=rf"cannot write .*x\.root: table 3: {message}"):
+        write_tree(tmp_path / "x.root", [FIRST_TABLE, FIRST_TABLE, later])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_first_table_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="table 1: column 'y' has 3 jets, column 'x' has 2"):
+        write_tree(tmp_path / "x.root", {"x": np.ones(2), "y": np.ones(3)})
+    with pytest.raises(DataError, match="nothing to write"):
+        write_tree(tmp_path / "x.root", {})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_unwritable_place(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match=r"cannot write .*file/x\.root"):
