@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -239,8 +239,3 @@ def _describe(value: Any) -> str:
         return "nothing"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def refuse(source: str, key: str, problem: str) -> NoReturn:
-    """Raise the ConfigError for a fault that is found after parsing."""
-    raise ConfigError(f"{source}: {key}: {problem}")

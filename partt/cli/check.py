@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from partt.cli.progress import progress_bar
+from partt.cli.screen import make_console, progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -77,11 +77,11 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_as_json(report), indent=2))
     else:
-        _print(report, Console(), deep=options.deep)
+        _print(report, make_console())
     return DataError.exit_code if report.num_errors else 0
 
 
-def _print(report: "CheckReport", console: Console, *, deep: bool) -> None:
+def _print(report: "CheckReport", console: Console) -> None:
     new_variables = {name: values for name, values in report.inputs.items() if name not in report.branches}
     console.print(_group_table(report))
     if any(group.jets_by_class for group in report.groups.values()):
@@ -101,7 +101,7 @@ def _print(report: "CheckReport", console: Console, *, deep: bool) -> None:
         console.print(
             f"[red]not ready[/]: {report.num_errors} error{'s' * (report.num_errors > 1)} would stop a job"
         )
-    elif deep:
+    elif report.is_complete:
         console.print("[green]ready[/]: every entry was read")
     else:
         console.print("[green]ready[/], as far as the first entries of each file tell; --deep reads them all")
@@ -113,7 +113,7 @@ def _group_table(report: "CheckReport") -> Table:
         table.add_column(title, justify="right")
     for group in report.groups.values():
         counts = (group.num_files, group.num_entries, group.num_read, group.num_selected)
-        table.add_row(group.name or "(all)", *(f"{count:,}" for count in counts))
+        table.add_row(group.name, *(f"{count:,}" for count in counts))
     return table
 
 
@@ -123,7 +123,7 @@ def _class_table(report: "CheckReport") -> Table:
     for name in classes:
         table.add_column(name, justify="right")
     for group in report.groups.values():
-        table.add_row(group.name or "(all)", *(f"{group.jets_by_class.get(name, 0):,}" for name in classes))
+        table.add_row(group.name, *(f"{group.jets_by_class.get(name, 0):,}" for name in classes))
     return table
 
 
@@ -171,7 +171,6 @@ def _as_json(report: "CheckReport") -> dict[str, Any]:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
+    return int(text)

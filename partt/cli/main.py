@@ -1,6 +1,7 @@
 """The `partt` command: finds the verb, turns errors into one clear message and an exit code."""
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -8,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 
 import partt
-from partt.errors import ParttError
+from partt.errors import OutputError, ParttError
 
 # verb -> what it does; the code is partt/cli/<verb>.py, with add_arguments(parser) and run(arguments)
 VERBS = {
@@ -29,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _build_parser(verb=next((word for word in words if word in VERBS), None))
     options = parser.parse_args(words)
     try:
-        return int(options.run(options) or 0)
+        code = int(options.run(options) or 0)
+        sys.stdout.flush()
     except ParttError as error:
         if options.debug:
             traceback.print_exc()
@@ -38,9 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe has gone, as with `partt ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        print(f"partt: error: cannot write the output: {error.strerror}", file=sys.stderr)
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - or Python tries to write the rest at exit
+        return OutputError.exit_code
     except KeyboardInterrupt:
         print("partt: interrupted", file=sys.stderr)
         return 130
+    return code
 
 
 def _build_parser(verb: str | None) -> argparse.ArgumentParser:

@@ -5,13 +5,14 @@ purpose, the file's identity (UUID, size, time of change) and the entries. A cha
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from partt.atomic_files import atomic_path
@@ -22,6 +23,9 @@ from partt.data.jet_batch import JetBatch
 from partt.data.root_files import FileInfo
 
 LAYOUT = 1  # to be raised when the meaning of a stored tensor changes
+TENSORS = tuple(field.name for field in fields(JetBatch) if field.name != "observers")
+
+_verified: set[Path] = set()
 
 
 def cache_folder(cache: Path, config: DataConfig, purpose: Purpose) -> Path:
@@ -35,38 +39,48 @@ def chunk_path(folder: Path, file: FileInfo, start: int, stop: int) -> Path:
 
 
 def save_batch(path: Path, batch: JetBatch) -> None:
-    """Write a batch, observers included."""
-    tensors = {
-        field.name: value
-        for field in fields(batch)
-        if isinstance(value := getattr(batch, field.name), Tensor)
-    }
+    """Write a batch, observers included, and a digest of its contents."""
+    tensors = {name: tensor for name in TENSORS if isinstance(tensor := getattr(batch, name), Tensor)}
     for name, column in batch.observers.items():
         if isinstance(column, Jagged):
-            tensors[f"contents:{name}"] = torch.from_numpy(column.contents)
-            tensors[f"offsets:{name}"] = torch.from_numpy(column.offsets)
+            tensors[f"contents:{name}"] = torch.tensor(column.contents)
+            tensors[f"offsets:{name}"] = torch.tensor(column.offsets)
         else:
             tensors[f"observer:{name}"] = torch.tensor(column)
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
     with atomic_path(path) as temporary:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
+        save_file(tensors, temporary, metadata={"digest": _contents_digest(tensors)})
 
 
 def load_batch(path: Path) -> JetBatch | None:
     """Map a stored batch into memory; None if there is none, or one that was damaged."""
     try:
-        tensors = load_file(path)
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            digest = (file.metadata() or {}).get("digest")
+        # Contents are looked at once in each process: that costs less than reading them did.
+        if path not in _verified and digest != _contents_digest(tensors):
+            return None
     except (OSError, SafetensorError):
         return None
-    names = [field.name for field in fields(JetBatch) if field.name != "observers"]
+    _verified.add(path)
     observers: dict[str, Column] = {}
-    for key in sorted(set(tensors) - set(names)):
+    for key in sorted(set(tensors) - set(TENSORS)):
         kind, name = key.split(":", 1)
         if kind == "observer":
             observers[name] = tensors[key].numpy()
         elif kind == "contents":
             observers[name] = Jagged(tensors[key].numpy(), tensors[f"offsets:{name}"].numpy())
-    values: dict[str, Any] = {name: tensors.get(name) for name in names}
+    values: dict[str, Any] = {name: tensors.get(name) for name in TENSORS}
     return JetBatch(**values, observers=observers)
+
+
+def _contents_digest(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(f"{name} {tuple(tensors[name].shape)}".encode())
+        digest.update(tensors[name].numpy().data)
+    return digest.hexdigest()
 
 
 def _digest(*parts: object) -> str:

@@ -21,7 +21,7 @@ class Finding:
 
 @dataclass
 class ValueSummary:
-    """What the values of a branch or an input look like; grows as chunks are read."""
+    """What the values of a branch or an input look like."""
 
     name: str
     type: str = ""  # of a branch, as in the first file
@@ -30,7 +30,7 @@ class ValueSummary:
     num_infinite: int = 0
     minimum: float = np.inf
     maximum: float = -np.inf
-    sample: list[Array] = field(default_factory=list)
+    sample: list[Array] = field(default_factory=list)  # the first finite values
 
     def add(self, column: Column) -> None:
         """Count the values of one more chunk."""
@@ -53,7 +53,7 @@ class ValueSummary:
 
     @property
     def median(self) -> float:
-        """Median of the first finite values."""
+        """Median of the sample."""
         sample = np.concatenate(self.sample) if self.sample else np.empty(0)
         return float(np.median(sample)) if len(sample) else np.nan
 
@@ -84,12 +84,17 @@ class CheckReport:
     num_bad_jets: int = 0
     longest_jet: int = 0
     first_bad_jet: str | None = None
-    jet_pt: ValueSummary = field(default_factory=lambda: ValueSummary("jet pT"))
+    sum_weights: float = 0.0
 
     @property
     def num_errors(self) -> int:
         """How many findings would stop a job."""
         return sum(finding.severity == "error" for finding in self.findings)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every entry was read."""
+        return all(group.num_read == group.num_entries for group in self.groups.values())
 
     def error(self, where: str, text: str) -> None:
         """Note what would stop a job."""

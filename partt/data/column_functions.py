@@ -45,8 +45,14 @@ class LengthsDisagreeError(DataError):
     """Two arguments of an operation have different numbers of particles in a jet (or of jets)."""
 
     def __init__(self, positions: tuple[int, int], lengths: tuple[int, int], jet: int | None):
-        super().__init__(f"{lengths[0]} and {lengths[1]} values in jet {jet}")
+        super().__init__(f"{lengths[0]} and {lengths[1]} {'jets' if jet is None else 'values'}")
         self.positions, self.lengths, self.jet = positions, lengths, jet
+
+    def naming(self, left: str, right: str) -> "LengthsDisagreeError":
+        """Return the error with a message that names the arguments."""
+        error = LengthsDisagreeError(self.positions, self.lengths, self.jet)
+        error.args = (f"{left} and {right} disagree: {self}",)
+        return error
 
 
 # --- element by element ---------------------------------------------------------------------------------
@@ -76,8 +82,6 @@ def elementwise(function: Function, num_arguments: range | None = None, keywords
         _check_options(options, allowed)
         if len(arguments) not in counts:
             raise TypeError(f"takes {' or '.join(map(str, counts))} arguments, not {len(arguments)}")
-        if not all(isinstance(option, int | float | None) for option in options.values()):
-            raise TypeError("keyword arguments take single numbers here")
         refused = list | Momenta if function is clip else list | Momenta | None
         if any(isinstance(argument, refused) for argument in arguments):
             raise TypeError("takes columns and numbers only")
@@ -199,6 +203,8 @@ def _column(value: Value) -> Any:
 def _check_options(options: Mapping[str, Value], allowed: frozenset[str]) -> None:
     if unknown := options.keys() - allowed:
         raise TypeError(f"takes no keyword {min(unknown)!r}")
+    if not all(isinstance(option, int | float | None) for option in options.values()):
+        raise TypeError("keyword arguments take single numbers")
 
 
 def _check_axis(axis: int | None) -> None:

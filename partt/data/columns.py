@@ -7,11 +7,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from partt.config import did_you_mean
+from partt.data.column_functions import LengthsDisagreeError
 from partt.data.data_config import DataConfig, branches_to_read
 from partt.data.expressions import Formula, evaluate
 from partt.data.jagged import Array, Column, Jagged, Table, take
 from partt.data.root_files import FileInfo, read_columns
-from partt.errors import DataError, ParttError
+from partt.errors import ConfigError, DataError, ParttError
 
 Purpose = Literal["train", "predict"]
 Entries = npt.NDArray[np.int64]
@@ -41,6 +43,11 @@ class Variables(Mapping[str, Column]):
     def __len__(self) -> int:
         return len({**self._columns, **self.formulas})
 
+    @property
+    def num_jets(self) -> int:
+        """The number of entries."""
+        return len(self.entries)
+
     def take(self, jets: npt.NDArray[np.int64]) -> "Variables":
         """Return the given jets."""
         kept = {name: take(column, jets) for name, column in self.branches.items()}
@@ -50,6 +57,11 @@ class Variables(Mapping[str, Column]):
         """Evaluate a formula; `name` says in error messages what it is for."""
         try:
             return evaluate(formula, self)
+        except LengthsDisagreeError as error:
+            where = self.url if error.jet is None else f"{self.url}, entry {self.entries[error.jet]}"
+            raise DataError(f"{where}: {name}: {error}") from error
+        except RecursionError as error:
+            raise ConfigError(f"{name}: its formula stands on too many others; make it simpler") from error
         except ParttError as error:
             raise type(error)(f"{self.url}: {name}: {error}") from error
 
@@ -64,18 +76,28 @@ class Variables(Mapping[str, Column]):
 def names_for(config: DataConfig, purpose: Purpose) -> set[str]:
     """Return the variables that a job needs of every file (prediction does without labels and weights)."""
     names = {variable.name for group in config.groups for variable in group.variables}
-    names |= set(config.monitor_variables)
-    if purpose == "train":
-        return names | names_for_index(config)
-    selection = config.selection_for(purpose)
-    return names | set(config.observers) | (set(selection.names) if selection else set())
+    carried = config.monitor_variables if purpose == "train" else config.observers
+    return names | set(carried) | names_for_index(config, purpose)
 
 
-def names_for_index(config: DataConfig) -> set[str]:
+def names_for_index(config: DataConfig, purpose: Purpose) -> set[str]:
     """Return the variables that decide which jets are used, and how often: selection, labels, weights."""
-    selection = config.selection_for("train")
+    selection = config.selection_for(purpose)
     names = set(selection.names) if selection else set()
+    if purpose == "predict":
+        return names
     return names | set(config.label_variables) | set(config.weight_variables)
+
+
+def require_branches(config: DataConfig, names: Iterable[str], file: FileInfo) -> None:
+    """Raise an error if a file lacks branches that the given variables need."""
+    missing = missing_branches(config, names, file)
+    if missing:
+        nearest = [f"{name}{did_you_mean(name, list(file.branches))}" for name in missing]
+        raise DataError(
+            f"{file.where} lacks branches that the data config needs: {', '.join(nearest)}; correct the "
+            "names in the config, or map them with branch_magic"
+        )
 
 
 def missing_branches(config: DataConfig, names: Iterable[str], file: FileInfo) -> list[str]:
@@ -86,6 +108,13 @@ def missing_branches(config: DataConfig, names: Iterable[str], file: FileInfo) -
 def file_branches(config: DataConfig, names: Iterable[str]) -> set[str]:
     """Return the branches, as the files call them, that the given variables need."""
     return set(_branch_names(config, names).values())
+
+
+def renamed_branch(config: DataConfig, name: str) -> str:
+    """Return what the files call a branch (`branch_magic`)."""
+    for text, replacement in config.branch_magic.items():
+        name = name.replace(text, replacement)
+    return name
 
 
 def read_variables(
@@ -102,11 +131,12 @@ def read_variables(
     return Variables(table, config.formulas, file.url, np.arange(start, stop))
 
 
-def scan(config: DataConfig, file: FileInfo) -> Iterator[Variables]:
-    """Yield the selection, label and weight variables of all jets of a file that pass the selection."""
+def scan(config: DataConfig, file: FileInfo, purpose: Purpose = "train") -> Iterator[Variables]:
+    """Yield the variables that the index needs, of all jets of a file that pass the selection."""
+    names = names_for_index(config, purpose)
     for start in range(0, file.num_entries, SCAN_STEP):
         stop = min(start + SCAN_STEP, file.num_entries)
-        yield select(config, read_variables(config, names_for_index(config), file, start, stop), "train")
+        yield select(config, read_variables(config, names, file, start, stop), purpose)
 
 
 def select(config: DataConfig, variables: Variables, purpose: Purpose) -> Variables:
@@ -118,13 +148,16 @@ def select(config: DataConfig, variables: Variables, purpose: Purpose) -> Variab
     return variables if passed.all() else variables.take(np.flatnonzero(passed))
 
 
-def labels_of(config: DataConfig, variables: Variables) -> npt.NDArray[np.int64]:
-    """Return each jet's class as a position in class_names (N,)."""
+def labels_of(config: DataConfig, variables: Variables, *, strict: bool = True) -> npt.NDArray[np.int64]:
+    """Return each jet's class as a position in class_names (N,).
+
+    A jet without a proper label is an error, or, if not strict, gets -1.
+    """
     if config.labels.type == "custom":
-        return _custom_labels(config, variables)
+        return _custom_labels(config, variables, strict=strict)
     flags = np.stack([variables.per_jet(name) for name in config.label_variables], axis=1)
     wrong = ((flags != 0) & (flags != 1)).any(axis=1) | ((flags == 1).sum(axis=1) != 1)
-    if wrong.any():
+    if strict and wrong.any():
         jet = int(wrong.argmax())
         values = dict(zip(config.label_variables, flags[jet].tolist(), strict=True))
         found = ", ".join(f"{name} = {value:g}" for name, value in values.items() if value != 0)
@@ -133,7 +166,7 @@ def labels_of(config: DataConfig, variables: Variables) -> npt.NDArray[np.int64]
             f"but {found or 'none is set'} ({int(wrong.sum())} such jets in {len(wrong)}); correct the "
             "labels, or keep these jets out with `selection`"
         )
-    return np.asarray(flags.argmax(axis=1), dtype=np.int64)
+    return np.where(wrong, -1, flags.argmax(axis=1))
 
 
 def weights_of(config: DataConfig, variables: Variables) -> npt.NDArray[np.float32] | None:
@@ -156,23 +189,18 @@ def weights_of(config: DataConfig, variables: Variables) -> npt.NDArray[np.float
 def _branch_names(config: DataConfig, names: Iterable[str]) -> dict[str, str]:
     """Map the branches that the given variables need to their names in the files (`branch_magic`)."""
     wanted = branches_to_read(config, names) - set(config.file_magic)
-    renamed = {}
-    for name in sorted(wanted):
-        renamed[name] = name
-        for text, replacement in config.branch_magic.items():
-            renamed[name] = renamed[name].replace(text, replacement)
-    return renamed
+    return {name: renamed_branch(config, name) for name in sorted(wanted)}
 
 
-def _custom_labels(config: DataConfig, variables: Variables) -> npt.NDArray[np.int64]:
+def _custom_labels(config: DataConfig, variables: Variables, *, strict: bool) -> npt.NDArray[np.int64]:
     (name,) = config.label_variables
     values = variables.per_jet(name)
     num_classes = len(config.class_names)
     wrong = ~np.isin(values, np.arange(num_classes))
-    if wrong.any():
+    if strict and wrong.any():
         jet = int(wrong.argmax())
         raise DataError(
             f"{variables.url}, entry {variables.entries[jet]}: the label {name} is {values[jet]}; with "
             f"{num_classes} names in labels.names it must be a whole number from 0 to {num_classes - 1}"
         )
-    return values.astype(np.int64)
+    return np.where(wrong, -1, values).astype(np.int64)

@@ -227,6 +227,10 @@ class DataConfig(Record):
             for name in self.labels.value:
                 if name in self.new_variables:
                     raise KeyFault(("labels", "value", name), "is also defined in new_variables")
+            try:
+                check_definitions({**self.new_variables, **self.labels.value})
+            except KeyFault as fault:
+                raise KeyFault(("labels", "value"), f"{fault.path[0]} {fault}") from fault
         return self
 
     @cached_property

@@ -260,9 +260,10 @@ class Weights(Record):
                 values = np.array(hist, dtype=float)
             except (TypeError, ValueError):
                 values = np.full((), math.nan)
-            if values.shape != shape or not np.isfinite(values).all():
+            if values.shape != shape or not (np.isfinite(values) & (values >= 0)).all():
                 size = " x ".join(map(str, shape))
-                raise KeyFault(("reweight_hists", name), f"should be nested lists of {size} finite numbers")
+                problem = f"should be nested lists of {size} finite numbers, none negative"
+                raise KeyFault(("reweight_hists", name), problem)
 
 
 class Bucketing(Record):

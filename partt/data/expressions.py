@@ -16,7 +16,7 @@ from partt.data.column_functions import LengthsDisagreeError, Value
 from partt.data.formula_checks import check, check_depth, function_name, refused, shorten
 from partt.data.formula_functions import NUMPY_FUNCTIONS, FunctionTable
 from partt.data.jagged import Column, Table
-from partt.errors import ConfigError, DataError
+from partt.errors import ConfigError
 
 __all__ = ["NUMPY_FUNCTIONS", "Formula", "FunctionTable", "evaluate", "inline", "parse_formula"]
 
@@ -156,8 +156,7 @@ class _Walker:
             return function(*values, **options)
         except LengthsDisagreeError as error:
             left, right = (shorten(ast.unparse(arguments[position])) for position in error.positions)
-            where = f"jet {error.jet}: {{}} and {{}} values" if error.jet is not None else "{} and {} jets"
-            raise DataError(f"{left} and {right} disagree: {where.format(*error.lengths)}") from error
+            raise error.naming(left, right) from error
         except (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError) as error:
             reason = (str(error).splitlines() or ["failed"])[0]
             raise ConfigError(f"cannot compute `{shorten(ast.unparse(node))}`: {reason}") from error

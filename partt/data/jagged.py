@@ -79,5 +79,6 @@ def take_rows(
 
 
 def num_jets(table: Table) -> int:
-    """Return the number of jets of a table."""
-    return len(next(iter(table.values()), ()))
+    """Return the number of jets of a table; one that computes its columns knows it without computing any."""
+    known: int | None = getattr(table, "num_jets", None)
+    return len(next(iter(table.values()), ())) if known is None else known

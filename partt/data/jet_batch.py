@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from partt.data.jagged import Column, Jagged, take, take_rows
+from partt.errors import DataError
 
 PER_PARTICLE = ("particles", "momenta", "points")
 PER_JET = ("labels", "weights", "source_file", "source_entry", "bad", "num_cut", "num_nan")
@@ -26,7 +27,7 @@ class JetBatch:
     momenta: Tensor | None  # (T, 4) px, py, pz, energy in GeV
     points: Tensor | None  # (T, 2) coordinates, for networks that use them
     offsets: Tensor  # (B + 1,) int64
-    labels: Tensor | None  # (B,) int64, position in class_names
+    labels: Tensor | None  # (B,) int64, position in class_names; in prediction -1 for jets without one
     weights: Tensor  # (B,) float32, for the loss
     source_file: Tensor  # (B,) int32, position in the list of files
     source_entry: Tensor  # (B,) int64, entry in that file
@@ -103,7 +104,7 @@ def concatenate(batches: Sequence[JetBatch]) -> JetBatch:
 
     changed: dict[str, Any] = {name: join(name) for name in (*PER_PARTICLE, *PER_JET)}
     observers = {
-        name: _join_columns([batch.observers[name] for batch in batches]) for name in first.observers
+        name: _join_columns(name, [batch.observers[name] for batch in batches]) for name in first.observers
     }
     lengths = torch.cat([batch.lengths for batch in batches])
     offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
@@ -117,10 +118,13 @@ def _slice_column(column: Column, first: int, last: int) -> Column:
     return Jagged(column.contents[offsets[0] : offsets[-1]], offsets - offsets[0])
 
 
-def _join_columns(columns: Sequence[Column]) -> Column:
-    if not isinstance(columns[0], Jagged):
-        return np.concatenate([np.asarray(column) for column in columns])
+def _join_columns(name: str, columns: Sequence[Column]) -> Column:
     jagged = [column for column in columns if isinstance(column, Jagged)]
+    flat = [column for column in columns if not isinstance(column, Jagged)]
+    if jagged and flat:
+        raise DataError(f"{name} has one value per jet in some files, and one per particle in others")
+    if flat:
+        return np.concatenate(flat)
     lengths = np.concatenate([column.lengths for column in jagged])
     contents = np.concatenate([column.contents for column in jagged])
     return Jagged(contents, np.concatenate([[0], np.cumsum(lengths)]))

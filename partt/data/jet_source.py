@@ -17,6 +17,7 @@ from partt.data.columns import (
     missing_branches,
     names_for,
     read_variables,
+    require_branches,
     scan,
     select,
     weights_of,
@@ -33,14 +34,36 @@ from partt.data.standardization import fit_standardization
 from partt.errors import DataError
 
 Progress = Callable[[int, int], None]  # files done, files in total
+PURE = 0.9  # a chunk with a larger part of one class has to be mixed with those of other classes
 
 
 @dataclass(frozen=True)
 class BadFile:
-    """A file that was left out, and why."""
+    """A file that is left out, and why."""
 
     url: str
     reason: str
+
+
+@dataclass(frozen=True)
+class BadFilePolicy:
+    """What to do with files that cannot be read: stop, or skip some and list them."""
+
+    skip: bool = False
+    max_fraction: float = 0.05
+
+    def check(self, num_files: int, bad: Sequence[BadFile]) -> None:
+        """Raise an error if too many files are bad."""
+        if len(bad) > self.max_fraction * num_files:
+            raise DataError(
+                f"{len(bad)} of {num_files} files are bad, more than --max-bad-fraction "
+                f"{self.max_fraction:g} allows:\n{listing(bad)}"
+            )
+
+
+def listing(bad: Sequence[BadFile]) -> str:
+    """List bad files, one a line."""
+    return "\n".join(f"  {file.reason}" for file in bad[:20])
 
 
 @dataclass(frozen=True)
@@ -53,8 +76,9 @@ class JetSource:
     purpose: Purpose
     reweighting: Literal["sample", "loss"] = "sample"
     on_bad_jet: Literal["error", "mark"] = "error"
+    on_bad_file: BadFilePolicy = BadFilePolicy()
     cache: Path | None = None  # the folder that belongs to this config and purpose
-    bad_files: tuple[BadFile, ...] = ()
+    bad_files: tuple[BadFile, ...] = ()  # those that could not even be opened
 
     @property
     def samples(self) -> bool:
@@ -69,8 +93,9 @@ class JetIndex:
     """What the read plan has to know of the files, and what is worth telling of them."""
 
     chunks: tuple[Chunk, ...]
-    class_counts: npt.NDArray[np.int64]  # (files, classes) selected jets
+    class_counts: npt.NDArray[np.int64]  # (files, classes) selected jets; zero in prediction
     mean_weight: float  # of the selected jets
+    bad_files: tuple[BadFile, ...] = ()  # those that were left out so far
 
     @property
     def num_jets(self) -> int:
@@ -95,26 +120,32 @@ def open_source(
     With on_bad_file="skip", broken files are left out and listed, up to `max_bad_fraction` of the files and
     as long as each group keeps one. Files that may not be read for want of rights are never skipped.
     """
+    policy = BadFilePolicy(on_bad_file == "skip", max_bad_fraction)
     good: list[tuple[str, FileInfo]] = []
     bad: list[BadFile] = []
     for number, file in enumerate(inputs):
         try:
-            good.append((file.group, _inspect(file, config, purpose)))
+            info = inspect_file(file.url, config.treename)
+            require_branches(config, names_for(config, purpose), info)
+            good.append((file.group, info))
         except AuthenticationError:
             raise
         except DataError as error:
-            if on_bad_file == "error":
+            if not policy.skip:
                 raise
             bad.append(BadFile(file.url, str(error)))
         if progress:
             progress(number + 1, len(inputs))
-    _limit_bad_files(inputs, bad, max_bad_fraction)
+    lost = {file.group for file in inputs} - {group for group, _ in good}
+    if lost:
+        raise DataError(f"all files of {', '.join(sorted(lost)) or 'the list'} are bad:\n{listing(bad)}")
+    policy.check(len(inputs), bad)
     files = tuple(info for _, info in good)
     if purpose == "train":
         config = fit_reweighting(fit_standardization(config, files), files)
-    groups = tuple(group for group, _ in good)
     folder = None if cache is None else cache_folder(Path(cache), config, purpose)
-    return JetSource(files, groups, config, purpose, reweighting, on_bad_jet, folder, tuple(bad))
+    groups = tuple(group for group, _ in good)
+    return JetSource(files, groups, config, purpose, reweighting, on_bad_jet, policy, folder, tuple(bad))
 
 
 def build_index(source: JetSource, progress: Progress | None = None) -> JetIndex:
@@ -122,19 +153,111 @@ def build_index(source: JetSource, progress: Progress | None = None) -> JetIndex
     num_classes = len(source.config.class_names)
     class_counts = np.zeros((len(source.files), num_classes), dtype=np.int64)
     chunks: list[Chunk] = []
-    sum_weights = 0.0
+    bad = list(source.bad_files)
+    sum_weights, num_jets = 0.0, 0
     for number, file in enumerate(source.files):
-        entries, labels, weights = _scan_file(source, file)
-        class_counts[number] = np.bincount(labels, minlength=num_classes)
+        try:
+            entries, labels, weights = _scan_file(source, file)
+        except DataError as error:
+            if not source.on_bad_file.skip or isinstance(error, AuthenticationError):
+                raise
+            bad.append(BadFile(file.url, str(error)))
+            source.on_bad_file.check(len(source.files) + len(source.bad_files), bad)
+            continue
+        class_counts[number] = np.bincount(labels[labels >= 0], minlength=num_classes)
         sum_weights += weights.sum()
+        num_jets += len(weights)
         for start, stop in file.chunks:
             inside = slice(*np.searchsorted(entries, [start, stop]))
-            num_jets = len(labels[inside])
-            expected = float(weights[inside].sum()) if source.samples else float(num_jets)
-            most = np.bincount(labels[inside]).argmax() if num_jets else ""
-            chunks.append(Chunk(number, start, stop, num_jets, expected, f"{source.groups[number]}/{most}"))
+            expected = float(weights[inside].sum() if source.samples else len(weights[inside]))
+            stratum = f"{source.groups[number]}/{_main_class(labels[inside])}"
+            chunks.append(Chunk(number, start, stop, len(weights[inside]), expected, stratum))
         if progress:
             progress(number + 1, len(source.files))
+    if source.purpose == "train":
+        _check_totals(source, class_counts, sum_weights, bad)
+    return JetIndex(tuple(chunks), class_counts, sum_weights / max(num_jets, 1), tuple(bad))
+
+
+def read_chunk(source: JetSource, file_number: int, start: int, stop: int) -> JetBatch:
+    """Read the selected jets of a range of entries, from the cache if it has them."""
+    file = source.files[file_number]
+    path = None if source.cache is None else chunk_path(source.cache, file, start, stop)
+    batch = None if path is None else load_batch(path)
+    if batch is None:
+        batch = _read_from_file(source, file, start, stop)
+        if path is not None:
+            save_batch(path, batch)
+    return replace(batch, source_file=torch.full((len(batch),), file_number, dtype=torch.int32))
+
+
+def check_jets(source: JetSource, batch: JetBatch) -> None:
+    """Raise an error if a jet is bad and bad jets are to stop the job."""
+    if source.on_bad_jet == "mark" or not batch.bad.any():
+        return
+    jet = int(batch.bad.int().argmax())
+    url, entry = source.files[int(batch.source_file[jet])].url, int(batch.source_entry[jet])
+    raise DataError(
+        f"{url}, entry {entry}: an input of this jet is infinite, or a momentum is not finite "
+        f"({int(batch.bad.sum())} such jets in the chunk); `partt check --deep` tells which branch; correct "
+        "it, keep these jets out with `selection`, or use --on-bad-jet drop"
+    )
+
+
+def jet_weights(config: DataConfig, variables: Variables) -> npt.NDArray[np.float32]:
+    """Return the weights that the config gives to jets (N,): from branches, from reweighting, or 1."""
+    weights = weights_of(config, variables)
+    if weights is not None:
+        return weights
+    if config.weights is not None:
+        return reweight(config, variables)
+    return np.ones(len(variables.entries), dtype=np.float32)
+
+
+def _read_from_file(source: JetSource, file: FileInfo, start: int, stop: int) -> JetBatch:
+    config, purpose = source.config, source.purpose
+    names = names_for(config, purpose)
+    has_labels = not missing_branches(config, config.label_variables, file)
+    if has_labels:
+        names |= set(config.label_variables)
+    variables = select(config, read_variables(config, names, file, start, stop), purpose)
+    if has_labels:
+        labels = labels_of(config, variables, strict=purpose == "train")
+    else:
+        labels = np.full(len(variables.entries), -1)
+    return pack(
+        config,
+        variables,
+        labels=labels,
+        weights=jet_weights(config, variables) if purpose == "train" else None,
+        carried=config.observers if purpose == "predict" else config.monitor_variables,
+    )
+
+
+def _scan_file(source: JetSource, file: FileInfo) -> tuple[Array, Array, Array]:
+    """Return entries, labels (-1 in prediction) and weights (float64) of a file's selected jets."""
+    parts = []
+    for part in scan(source.config, file, source.purpose):
+        if source.purpose == "train":
+            labels, weights = labels_of(source.config, part), jet_weights(source.config, part)
+        else:
+            labels, weights = np.full(part.num_jets, -1), np.ones(part.num_jets, dtype=np.float32)
+        parts.append((part.entries, labels, weights.astype(np.float64)))
+    if not parts:
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+    entries, labels, all_weights = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return entries, labels, all_weights
+
+
+def _main_class(labels: Array) -> str:
+    """Return the class that nearly all jets of a chunk have, or "mixed"."""
+    counts = np.bincount(labels[labels >= 0], minlength=1)
+    return str(counts.argmax()) if counts.max() > PURE * len(labels) else "mixed"
+
+
+def _check_totals(
+    source: JetSource, class_counts: npt.NDArray[np.int64], sum_weights: float, bad: Sequence[BadFile]
+) -> None:
     num_jets = int(class_counts.sum())
     if num_jets == 0:
         raise DataError(
@@ -142,89 +265,10 @@ def build_index(source: JetSource, progress: Progress | None = None) -> JetIndex
         )
     if not sum_weights > 0:
         raise DataError(f"the mean weight of the jets is {sum_weights / num_jets:g}; it must be positive")
-    return JetIndex(tuple(chunks), class_counts, sum_weights / num_jets)
-
-
-def read_chunk(source: JetSource, file_number: int, start: int, stop: int) -> JetBatch:
-    """Read the selected jets of a range of entries, from the cache if it has them."""
-    file = source.files[file_number]
-    path = None
-    batch = None
-    if source.cache is not None:
-        path = chunk_path(source.cache, file, start, stop)
-        batch = load_batch(path)
-    if batch is None:
-        batch = _read_from_file(source, file, start, stop)
-        if path is not None:
-            save_batch(path, batch)
-    if source.on_bad_jet == "error" and batch.bad.any():
-        entry = int(batch.source_entry[batch.bad][0])
-        raise DataError(
-            f"{file.url}, entry {entry}: an input of this jet is infinite, or a momentum is not finite "
-            f"({int(batch.bad.sum())} such jets in entries {start} to {stop - 1}); `partt check --deep` "
-            "tells which branch; correct it, keep these jets out with `selection`, or use --on-bad-jet drop"
-        )
-    return replace(batch, source_file=torch.full((len(batch),), file_number, dtype=torch.int32))
-
-
-def _read_from_file(source: JetSource, file: FileInfo, start: int, stop: int) -> JetBatch:
-    config, purpose = source.config, source.purpose
-    names = names_for(config, purpose)
-    has_labels = purpose == "train" or not missing_branches(config, config.label_variables, file)
-    if has_labels:
-        names |= set(config.label_variables)
-    variables = select(config, read_variables(config, names, file, start, stop), purpose)
-    return pack(
-        config,
-        variables,
-        labels=labels_of(config, variables) if has_labels else None,
-        weights=_weights(source, variables) if purpose == "train" else None,
-        carried=config.observers if purpose == "predict" else config.monitor_variables,
-    )
-
-
-def _weights(source: JetSource, variables: Variables) -> npt.NDArray[np.float32]:
-    weights = weights_of(source.config, variables)
-    if weights is not None:
-        return weights
-    if source.config.weights is not None:
-        return reweight(source.config, variables)
-    return np.ones(len(variables.entries), dtype=np.float32)
-
-
-def _scan_file(source: JetSource, file: FileInfo) -> tuple[Array, Array, Array]:
-    """Return entries, labels and weights (float64) of a file's selected jets."""
-    parts = [
-        (part.entries, labels_of(source.config, part), _weights(source, part).astype(np.float64))
-        for part in scan(source.config, file)
+    empty = [
+        name
+        for name, count in zip(source.config.class_names, class_counts.sum(axis=0), strict=True)
+        if not count
     ]
-    if not parts:
-        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
-    entries, labels, weights = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return entries, labels, weights
-
-
-def _inspect(file: InputFile, config: DataConfig, purpose: Purpose) -> FileInfo:
-    info = inspect_file(file.url, config.treename)
-    missing = missing_branches(config, names_for(config, purpose), info)
-    if missing:
-        raise DataError(
-            f"{info.url}, tree {info.tree!r}: the data config needs branches that are not there: "
-            f"{', '.join(missing)}; correct their names in the config, or map them with branch_magic"
-        )
-    return info
-
-
-def _limit_bad_files(inputs: Sequence[InputFile], bad: Sequence[BadFile], max_bad_fraction: float) -> None:
-    if not bad:
-        return
-    urls = {file.url for file in bad}
-    lost = {file.group for file in inputs} - {file.group for file in inputs if file.url not in urls}
-    listing = "\n".join(f"  {file.reason}" for file in bad[:20])
-    if lost:
-        raise DataError(f"all files of {', '.join(sorted(lost)) or 'the list'} are bad:\n{listing}")
-    if len(bad) > max_bad_fraction * len(inputs):
-        raise DataError(
-            f"{len(bad)} of {len(inputs)} files are bad, more than --max-bad-fraction {max_bad_fraction:g} "
-            f"allows:\n{listing}"
-        )
+    if bad and empty:
+        raise DataError(f"no jets of {', '.join(empty)} are left without the bad files:\n{listing(bad)}")

@@ -19,6 +19,7 @@ import numpy.typing as npt
 # A share of a stratum ends at the nearest end of a chunk if that is off by less than this part of the share;
 # otherwise a chunk is divided between two units, and read twice.
 MIXING_TOLERANCE = 0.1
+MAX_REREADING = 1.5  # times that chunks are read in a pass, on average, for the sake of mixing
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,9 @@ def draw_jets(
 ) -> npt.NDArray[np.int64]:
     """Choose a chunk's jets for a pass, in random order, and return those that belong to this draw.
 
-    `weights`: sampling weights of the chunk's selected jets, or just their number. Systematic sampling: a jet
-    of weight w is taken w times on average, and never more or less than w rounded up or down.
+    `weights`: sampling weights of the chunk's selected jets, or just their number. Systematic sampling: with
+    weights scaled such that their sum is the number drawn, a jet of weight w is taken w times on average, and
+    never more or less often than w rounded up or down.
     """
     random = _random(seed, pass_number, draw.chunk, "draw")
     if isinstance(weights, int):
@@ -184,12 +186,22 @@ def _shuffled_pass(index: Index, seed: int, pass_number: int, unit_jets: int) ->
     marks = np.ceil(cumulative * (total / cumulative[-1]) - random.uniform(1e-6, 1 - 1e-6)).astype(np.int64)
     num_drawn = dict(zip(order, np.diff(marks, prepend=0).tolist(), strict=True))
 
-    largest = max(len(chunks) for chunks in strata.values())
-    num_units = max(1, min(round(total / unit_jets), largest))
+    num_units = _num_units([len(chunks) for chunks in strata.values()], round(total / unit_jets))
     draws: list[list[Draw]] = [[] for _ in range(num_units)]
     for chunks in strata.values():
         _share_out(chunks, [num_drawn[number] for number in chunks], draws)
     return [_whole_unit(pass_number, number, tuple(unit)) for number, unit in enumerate(draws) if unit]
+
+
+def _num_units(num_chunks: Sequence[int], wanted: int) -> int:
+    """Return how many units to make: as many as wanted, unless too many chunks would be read again.
+
+    A stratum with fewer chunks than there are units has to divide them between units.
+    """
+    units = max(1, min(wanted, max(num_chunks)))
+    while units > 1 and sum(max(chunks, units) for chunks in num_chunks) > MAX_REREADING * sum(num_chunks):
+        units -= 1
+    return units
 
 
 def _share_out(chunks: Sequence[int], num_drawn: Sequence[int], draws: list[list[Draw]]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from partt.data.columns import names_for_index, read_variables, select
+from partt.data.columns import read_variables, select
 from partt.data.data_config import DataConfig, InputVariable
 from partt.data.jagged import Array, Jagged
 from partt.data.root_files import FileInfo
@@ -45,13 +45,13 @@ def fit_standardization(config: DataConfig, files: Sequence[FileInfo]) -> DataCo
     num_entries = sum(file.num_entries for file in files)
     fraction = min(config.preprocess.data_fraction, MAX_JETS_TO_FIT / max(num_entries, 1))
     samples: dict[str, list[Array]] = {variable.name: [] for variable in to_fit}
+    selection = config.selection_for("train")
+    names = {*samples, *(selection.names if selection else ())}
     for file in files:
         stop = min(max(1, int(fraction * file.num_entries)), file.num_entries)
         if stop == 0:
             continue
-        variables = select(
-            config, read_variables(config, {*samples, *names_for_index(config)}, file, 0, stop), "train"
-        )
+        variables = select(config, read_variables(config, names, file, 0, stop), "train")
         for name, sample in samples.items():
             column = variables[name]
             sample.append(column.contents if isinstance(column, Jagged) else column)

@@ -22,6 +22,11 @@ from partt.data.jagged import Jagged
 from partt.data.jet_batch import JetBatch, concatenate
 from partt.data.jet_source import build_index, open_source, read_chunk
 
+# Empty bins make weaver divide by zero.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:(divide by zero|invalid value) encountered:RuntimeWarning:weaver"
+)
+
 
 @pytest.fixture(autouse=True)
 def _weaver_does_not_sleep(monkeypatch):
@@ -192,7 +197,6 @@ REWEIGHTING = {
     ],
     ids=["flat", "ref", "with overflow", "base weights"],
 )
-@pytest.mark.filterwarnings("ignore:(divide by zero|invalid value) encountered:RuntimeWarning:weaver")
 def test_reweighting_in_two_variables(tmp_path, changes):
     classes = ("QCD", "Hbb", "Zqq")
     files = [str(write_jets(tmp_path / f"{seed}.root", 300, classes, seed)) for seed in range(2)]
@@ -210,6 +214,19 @@ def test_reweighting_in_two_variables(tmp_path, changes):
     ])  # fmt: skip
     np.testing.assert_allclose(batch.weights, expected, rtol=1e-5)
     assert (expected > 0).any()
+
+
+def test_reweighting_in_the_layout_of_jetclass(tmp_path):
+    files = [str(FIXTURES / "jetclass_vector_layout.root")]
+    weights = REWEIGHTING | {
+        "reweight_vars": {"jet_pt": [0, 600, 2000], "jet_energy": [0, 900, 5000]},
+        "reweight_classes": ["label_QCD", "label_Hbb", "label_Tbl"],
+    }
+    config = write_config(tmp_path, weights=weights)
+    weaver = SimpleIterDataset({"_": files}, config, for_training=True).config
+    source = open_source([InputFile("", file) for file in files], load_data_config(config), "train")
+    table = _build_new_variables(_read_files(files, weaver.train_load_branches), weaver.train_var_funcs)
+    np.testing.assert_allclose(read_chunk(source, 0, 0, 30).weights, _build_weights(table, weaver), rtol=1e-5)
 
 
 def test_precomputed_weights(tmp_path):

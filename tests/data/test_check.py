@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -46,7 +48,7 @@ def test_the_layout_of_real_jetclass(capsys):
 
 def test_the_tables_can_be_read(tmp_path, capsys):
     file = write_jets(tmp_path / "a.root", 100)
-    assert main(["check", "jetclass_full", f"QCD:{file}"]) == 0
+    assert main(["check", "jetclass_full", f"QCD:{file}", "--limit", "50"]) == 0
     printed = capsys.readouterr().out
     for text in ("QCD", "part_logptrel", "float32[]", "ready", "--deep reads them all"):
         assert text in printed
@@ -65,7 +67,8 @@ def test_broken_files_and_missing_branches_are_all_named(tmp_path, capsys):
     assert len(texts(report, "error")) == 3
     assert "page.root: this is a web page (HTML), not a ROOT file" in errors
     assert "cut.root: the file is truncated" in errors
-    assert "lacking.root: tree 'tree' lacks part_dzerr; correct the names in the config, or map" in errors
+    assert "lacking.root: tree 'tree' lacks branches that the data config needs: part_dzerr" in errors
+    assert "(did you mean" in errors
 
 
 def test_deep_reads_everything(tmp_path, capsys):
@@ -105,8 +108,7 @@ def test_lengths_that_disagree(tmp_path, capsys):
     write_tree(tmp_path / "a.root", jets)
     code, report = check(capsys, "jetclass_full", tmp_path / "a.root")
     assert code == 3
-    assert "part_deta" in texts(report, "error")[0]
-    assert "8" in texts(report, "error")[0]
+    assert "a.root, entry 8: part_deltaR: part_deta and part_dphi disagree" in texts(report, "error")[0]
 
 
 def test_labels_and_balance(tmp_path, capsys):
@@ -136,8 +138,15 @@ def test_units(tmp_path, capsys):
     _, report = check(capsys, "jetclass_full", tmp_path / "a.root")
     warnings = "\n".join(texts(report, "warning"))
     assert "these look like MeV; partt expects GeV" in warnings
-    assert "part_d0err: its median is 0.002: this looks like cm" in warnings
-    assert "part_dzerr: its median" not in warnings
+    assert (
+        f"part_d0err: the median is 0.002 in {tmp_path}/a.root (1 such files): this looks like cm" in warnings
+    )
+    assert "part_dzerr: the median" not in warnings
+    # one such file among others is found too
+    _, report = check(
+        capsys, "jetclass_full", write_jets(tmp_path / "0.root", 3000, seed=1), tmp_path / "a.root"
+    )
+    assert any("these look like MeV" in text and "a.root" in text for text in texts(report, "warning"))
 
 
 def test_other_types_in_one_file(tmp_path, capsys):
@@ -200,8 +209,108 @@ def test_automatic_preprocessing_and_reweighting_are_tried(tmp_path, capsys):
     config.write_text(yaml.safe_dump(options))
     file = write_jets(tmp_path / "a.root", 50)
     code, report = check(capsys, config, file)
+    assert code == 0
+    assert any("no jet of label_QCD lies in the bins" in text for text in texts(report, "warning"))
+    code, report = check(capsys, config, file, "--deep")
     assert code == 3
     assert any("no jet of label_QCD lies in the bins" in text for text in texts(report, "error"))
+    assert check(capsys, config, file, "--for", "predict")[0] == 0
+
+
+def changed_config(tmp_path, **changes):
+    options = yaml.safe_load(shipped_file("data_configs", "jetclass_kin").read_text()) | changes
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(options))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1, np.nan], "entry 1: the weight (weight) is nan"),
+        ([-1, -1], "the sum of the jets' weights is -20; it must"),
+    ],
+)
+def test_weights_that_would_stop_a_training(tmp_path, capsys, weights, message):
+    write_jets(tmp_path / "a.root", 20, weight=np.tile(np.float32(weights), 10))
+    config = changed_config(
+        tmp_path, weights={"use_precomputed_weights": True, "weight_branches": ["weight"]}
+    )
+    code, report = check(capsys, config, tmp_path / "a.root")
+    assert code == 3
+    assert any(message in text for text in texts(report, "error"))
+
+
+def test_a_selection_that_leaves_nothing(tmp_path, capsys):
+    file = write_jets(tmp_path / "a.root", 20)
+    code, report = check(capsys, changed_config(tmp_path, selection="jet_pt < 0"), file)
+    assert code == 3
+    assert texts(report, "error") == [
+        "jets: no jet passes the selection 'jet_pt < 0', or there are no entries"
+    ]
+
+
+def test_a_formula_that_fails(tmp_path, capsys):
+    new = yaml.safe_load(shipped_file("data_configs", "jetclass_kin").read_text())["new_variables"]
+    config = changed_config(
+        tmp_path,
+        new_variables=new | {"hardest": "ak.max(part_pt, axis=1)"},
+        monitor_variables=["hardest"],
+        observers=[],
+    )
+    code, report = check(capsys, config, write_jets(tmp_path / "a.root", 100))  # some jets are empty
+    assert code == 3
+    assert "hardest: " in texts(report, "error")[0]
+    assert "use ak.fill_none" in texts(report, "error")[0]
+
+
+def test_classes_that_sampling_never_draws(tmp_path, capsys):
+    weights = {
+        "use_precomputed_weights": False,
+        "reweight_method": "flat",
+        "reweight_vars": {"jet_sdmass": [0, 100, 1000]},
+        "reweight_classes": ["label_QCD", "label_Hbb"],
+    }
+    code, report = check(
+        capsys, changed_config(tmp_path, weights=weights), write_jets(tmp_path / "a.root", 200)
+    )
+    assert code == 0
+    assert any("their jets get weight 0 and are never drawn" in text for text in texts(report, "warning"))
+
+
+def test_missing_observers_are_foretold(tmp_path, capsys):
+    code, report = check(
+        capsys, changed_config(tmp_path, observers=["jet_mas"]), write_jets(tmp_path / "a.root", 20)
+    )
+    assert code == 0
+    assert any("lacks the observers jet_mas" in text for text in texts(report, "warning"))
+
+
+def test_bad_jets_are_not_taken_for_copies(tmp_path, capsys):
+    for seed in range(2):
+        jets = make_jets(60, seed=seed)
+        jets["part_px"].contents[:] = np.nan
+        write_tree(tmp_path / f"{seed}.root", jets)
+    _, report = check(capsys, "jetclass_full", tmp_path / "0.root", "--test", tmp_path / "1.root")
+    assert not any("both in" in text for text in texts(report, "error"))
+    assert [group["name"] for group in report["groups"]] == ["train: (all)", "test: (all)"]
+
+
+def test_output_that_ends_early(tmp_path):
+    write_jets(tmp_path / "a.root", 20)
+    command = f"{sys.executable} -m partt check jetclass_full {tmp_path}/a.root"
+    for end, code in (("| head -1 > /dev/null; exit ${PIPESTATUS[0]}", 0), ("> /dev/full", 5)):
+        result = subprocess.run(
+            ["bash", "-c", f"{command} {end}"], capture_output=True, text=True, check=False
+        )
+        assert result.returncode == code
+        assert "Traceback" not in result.stderr
+
+
+def test_a_narrow_terminal(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    assert main(["check", "jetclass_full", str(write_jets(tmp_path / "a.root", 20))]) == 0
+    assert "part_isChargedHadron" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from conftest import ROOT
-from partt.config import parse_record
+from partt.config import parse_record, shipped_file
 from partt.data.data_config import DataConfig, InputVariable, branches_to_read, load_data_config
 from partt.data.expressions import evaluate
 from partt.errors import ConfigError
@@ -483,11 +483,11 @@ def test_faults_in_inputs_and_labels(old, new, message):
         ),
         (
             REWEIGHTING + "  reweight_hists: {label_QCD: [[1], [2]], label_Top: [1]}",
-            "24: weights.reweight_hists.label_Top: should be nested lists of 2 x 1 finite numbers",
+            "24: weights.reweight_hists.label_Top: should be nested lists of 2 x 1 finite numbers, none negative",
         ),
         (
             REWEIGHTING + "  reweight_hists: {label_QCD: [[1], [2]], label_Top: [[1], [.nan]]}",
-            "24: weights.reweight_hists.label_Top: should be nested lists of 2 x 1 finite numbers",
+            "24: weights.reweight_hists.label_Top: should be nested lists of 2 x 1 finite numbers, none negative",
         ),
         (
             REWEIGHTING + "  reweight_basewgt: a*",
@@ -566,3 +566,18 @@ def test_every_formula_is_checked_at_load_time():
     for text in ("selection: __import__('os')", "test_time_selection: open('x')"):
         with pytest.raises(ConfigError, match="is not among the functions"):
             parse(f"{BASE}{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("new_variable", "label"),
+    [("1", "truth + 1"), ("truth * 2", "loop + 1")],
+    ids=["itself", "through a variable"],
+)
+def test_cycles_through_custom_labels(tmp_path, new_variable, label):
+    options = yaml.safe_load(shipped_file("data_configs", "jetclass_kin").read_text())
+    options["new_variables"]["loop"] = new_variable
+    options["labels"] = {"type": "custom", "value": {"truth": label}, "names": ["a", "b"]}
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump(options))
+    with pytest.raises(ConfigError, match="labels.value: (truth|loop) is defined by itself: "):
+        load_data_config(str(path))

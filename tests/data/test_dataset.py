@@ -1,22 +1,27 @@
 """From files to batches: order, workers, resumption, weights, cache, bad jets and files."""
 
 import os
+import pickle
 import signal
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import uproot
 import yaml
 
 from jets import CLASSES, make_jets, write_jets
 from partt.config import shipped_file
+from partt.data import batch_cache
 from partt.data.data_config import DataConfig, load_data_config
 from partt.data.dataset import UnitReader, ordered_batches, training_batches
 from partt.data.file_lists import InputFile
 from partt.data.jagged import Jagged
 from partt.data.jet_batch import JetBatch, concatenate
 from partt.data.jet_source import JetSource, build_index, open_source, read_chunk
+from partt.data.root_files import write_tree
 from partt.errors import ConfigError, DataError
 
 FLAT = {
@@ -257,6 +262,12 @@ def test_wrong_labels(tmp_path, column, values, message):
     assert "`selection`" in str(error.value)
 
 
+def test_a_label_that_is_a_constant(tmp_path):
+    labels = {"type": "custom", "value": {"truth": "0"}, "names": ["all"]}
+    file = InputFile("", str(write_jets(tmp_path / "a.root", 30)))
+    assert build_index(open_all([file], config_with(tmp_path, labels=labels))).class_counts.tolist() == [[30]]
+
+
 def test_custom_labels(tmp_path):
     labels = {
         "type": "custom",
@@ -273,16 +284,32 @@ def test_custom_labels(tmp_path):
 
 
 def test_prediction_without_labels(tmp_path):
+    """Of three files, one has no labels, one has labels that are all 0, as in data."""
     jets = {name: column for name, column in make_jets(25).items() if not name.startswith("label_")}
-    from partt.data.root_files import write_tree
-
     write_tree(tmp_path / "a.root", jets)
-    source = open_all([InputFile("", str(tmp_path / "a.root"))], purpose="predict")
-    batch = read_chunk(source, 0, 0, 25)
-    assert batch.labels is None
+    none_set = {f"label_{name}": np.zeros(10, np.int32) for name in CLASSES}
+    files = [
+        InputFile("", str(tmp_path / "a.root")),
+        InputFile("", str(write_jets(tmp_path / "b.root", 10, **none_set))),
+        InputFile("", str(write_jets(tmp_path / "c.root", 10, ["Hbb"]))),
+    ]
+    source = open_all(files, purpose="predict")
+    batch = concatenate(list(ordered_batches(source, build_index(source), batch_size=7)))
+    assert batch.labels.tolist() == [-1] * 35 + [1] * 10
     assert set(batch.observers) == set(source.config.observers)
-    with pytest.raises(DataError, match="needs branches that are not there: label_H4q, label_Hbb"):
-        open_all([InputFile("", str(tmp_path / "a.root"))])
+    with pytest.raises(
+        DataError, match="a.root: tree 'tree' lacks branches that the data config needs: label_H4q"
+    ):
+        open_all(files[:1])
+
+
+def test_prediction_has_a_selection_of_its_own(tmp_path):
+    file = InputFile("", str(write_jets(tmp_path / "a.root", 100)))
+    config = config_with(tmp_path, selection="jet_nparticles > 30", test_time_selection="jet_nparticles > 10")
+    source = open_all([file], config, purpose="predict")
+    batches = list(ordered_batches(source, build_index(source), batch_size=16))
+    many = make_jets(100)["jet_nparticles"] > 10
+    assert [entry for batch in batches for _, entry in names(batch)] == np.flatnonzero(many).tolist()
 
 
 def test_nothing_selected(files, tmp_path):
@@ -334,7 +361,7 @@ def test_infinite_values(tmp_path, branch, value, is_bad):
         with pytest.raises(
             DataError, match=r"a.root, entry 11: an input of this jet is infinite.*\(1 such jets"
         ):
-            read_chunk(open_all([file]), 0, 0, 30)
+            first_batches(open_all([file]), 1)
 
 
 def test_particle_numbers_that_disagree(tmp_path):
@@ -412,6 +439,70 @@ def test_auto_configs_must_be_fitted_before_prediction(files, tmp_path):
         read_chunk(open_all(files, config, purpose="predict"), 0, 0, 10)
 
 
+def damaged(path: str) -> None:
+    """Spoil the key of a basket of part_px: the file opens, and its labels can be read."""
+    with uproot.open(path) as file:
+        branch = file["tree"]["part_px"]
+        place = int(branch.member("fBasketSeek")[0])
+    contents = bytearray(Path(path).read_bytes())
+    contents[place : place + 4] = b"\xff\xff\xff\xff"
+    Path(path).write_bytes(contents)
+
+
+def test_files_that_turn_out_bad_while_reading(files, tmp_path):
+    files = [*files, InputFile("QCD", str(write_jets(tmp_path / "damaged.root", 50, ["QCD"], 8)))]
+    damaged(files[-1].url)
+    with pytest.raises(DataError, match="damaged.root.*part_px"):
+        first_batches(open_all(files), 10)
+    with pytest.raises(DataError, match="1 of 4 files are bad"):
+        first_batches(open_all(files, on_bad_file="skip"), 10)
+    source = open_all(files, on_bad_file="skip", max_bad_fraction=0.3)
+    index = build_index(source)
+    skipped = []
+    stream = training_batches(source, index, batch_size=16, seed=0, on_bad_file=skipped.append, num_workers=1)
+    batches = list(islice(stream, 263 // 16))
+    assert [file.url for file in skipped] == [files[-1].url]
+    bad = torch.cat([batch.bad for batch in batches])
+    from_damaged = torch.cat([batch.source_file for batch in batches]) == 3
+    assert torch.equal(bad, from_damaged)
+    assert 40 <= int(bad.sum()) <= 50
+    good = [name for batch in batches for name in names(batch.without_bad())]
+    assert len(good) == len(set(good)) == 16 * len(batches) - int(bad.sum())
+
+
+def test_a_class_may_not_vanish_with_its_bad_file(files):
+    damaged_labels = Path(files[2].url)
+    damaged_labels.write_bytes(damaged_labels.read_bytes()[:-500])
+    unnamed = [InputFile("", file.url) for file in files]
+    source = open_all(unnamed, on_bad_file="skip", max_bad_fraction=0.5)
+    with pytest.raises(DataError, match="no jets of .*Tbl are left without the bad files"):
+        build_index(source)
+
+
+def test_too_few_jets_for_the_ranks(tmp_path):
+    source = open_all([InputFile("", str(write_jets(tmp_path / "a.root", 3)))])
+    with pytest.raises(DataError, match="a pass has 3 jets, too few for 4 processes to get one each"):
+        next(training_batches(source, build_index(source), batch_size=2, seed=0, world_size=4))
+
+
+def test_observers_of_different_kinds(tmp_path):
+    jets = make_jets(10)
+    files = [
+        InputFile("", str(write_jets(tmp_path / "a.root", 10, extra=jets["jet_pt"]))),
+        InputFile("", str(write_jets(tmp_path / "b.root", 10, extra=jets["part_px"]))),
+    ]
+    source = open_all(files, config_with(tmp_path, observers=["extra"]), purpose="predict")
+    with pytest.raises(
+        DataError, match="extra has one value per jet in some files, and one per particle in others"
+    ):
+        list(ordered_batches(source, build_index(source), batch_size=30))
+
+
+def test_a_source_can_go_to_another_process(files):
+    source = pickle.loads(pickle.dumps(open_all(files)))  # noqa: S301
+    assert len(first_batches(source, 3)) == 3
+
+
 # --- the cache ---
 
 
@@ -465,9 +556,14 @@ def test_a_damaged_cache_file_is_made_anew(files, tmp_path):
     source = open_all(files, cache=tmp_path / "cache")
     before = read_chunk(source, 0, 0, 120)
     (path,) = (tmp_path / "cache").rglob("*.safetensors")
-    path.write_bytes(path.read_bytes()[:-100])
-    assert torch.equal(read_chunk(source, 0, 0, 120).particles, before.particles)
-    assert read_chunk(source, 0, 0, 120).offsets.equal(before.offsets)
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    for contents in (whole[:-100], bytes(flipped), b"", b"no such format"):
+        batch_cache._verified.clear()  # as in a new process
+        path.write_bytes(contents)
+        assert torch.equal(read_chunk(source, 0, 0, 120).particles, before.particles)
+        assert path.read_bytes() == whole
 
 
 def test_all_classes_are_known():

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partt.data.column_functions import LengthsDisagreeError
 from partt.data.expressions import FunctionTable, evaluate, inline, parse_formula
 from partt.data.jagged import Column, Jagged, to_awkward
 from partt.errors import ConfigError, DataError
@@ -217,8 +218,9 @@ def test_columns_are_not_changed():
 
 def test_disagreeing_lengths_name_columns_and_jet():
     table = {**TABLE, "other": Jagged(np.ones(8), np.array([0, 3, 3, 5, 8]))}
-    with pytest.raises(DataError, match=r"^px and other disagree: jet 2: 1 and 2 values$"):
+    with pytest.raises(LengthsDisagreeError, match=r"^px and other disagree: 1 and 2 values$") as error:
         evaluate(parse_formula("np.log(px * other)"), table)
+    assert error.value.jet == 2
     with pytest.raises(DataError, match=r"^px and short disagree: 4 and 2 jets$"):
         evaluate(parse_formula("px * short"), {**TABLE, "short": np.ones(2)})
     with pytest.raises(DataError, match="disagree"):

@@ -155,6 +155,25 @@ def test_chunks_of_equal_classes_are_read_once():
     assert len(reads) == len(index)
 
 
+@pytest.mark.parametrize(
+    "num_chunks",
+    [[10] * 9 + [100], [1] * 9 + [1000], [50, 50], [7, 20, 300]],
+    ids=lambda counts: str(sum(counts)),
+)
+def test_chunks_are_not_read_much_more_than_once(num_chunks):
+    index = [
+        Chunk(0, 0, 50, 50, 50.0, str(stratum))
+        for stratum, chunks in enumerate(num_chunks)
+        for _ in range(chunks)
+    ]
+    reads = 0
+    for unit in training_units(index, seed=0, unit_jets=100):
+        if unit.pass_number > 0:
+            break
+        reads += len(unit.draws)
+    assert reads <= 2 * len(index)
+
+
 def test_passes_and_seeds_have_orders_of_their_own():
     index = [Chunk(0, 0, 100, 100, 100.0, "a"), Chunk(1, 0, 100, 100, 100.0, "b")]
     jets = stream(index, 400, unit_jets=50)

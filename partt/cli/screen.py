@@ -1,4 +1,4 @@
-"""How long work is shown: a bar on a terminal, now and then a plain line elsewhere."""
+"""What users see: tables on a console, progress as a bar on a terminal or as plain lines elsewhere."""
 
 import sys
 import time
@@ -8,8 +8,20 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+MIN_WIDTH = 100  # columns; tables squeezed into fewer lose their contents
 PATIENCE = 2.0  # seconds before anything is shown
 LINE_EVERY = 30.0  # seconds between plain lines
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command to end quietly, as with `partt ... | head`."""
+        raise BrokenPipeError
+
+
+def make_console() -> Console:
+    """Return a console for standard output."""
+    return _Console(width=max(MIN_WIDTH, Console().width))
 
 
 @contextmanager
