@@ -82,7 +82,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--classes", nargs="+", choices=LABELS, default=list(LABELS))
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_suffix(".json"))
+    parser.add_argument("--json", type=Path, default=Path(__file__).with_name("simulate.json"))
     options = parser.parse_args()
     print(
         "| "

@@ -1,5 +1,6 @@
 """Who makes the files: this process, local processes, or the workers of a dask cluster."""
 
+import logging
 import multiprocessing
 import os
 import queue
@@ -114,6 +115,7 @@ def make_on_cluster(
         import distributed  # noqa: PLC0415
     except ImportError as error:
         raise OutputError("--scheduler needs dask: pip install 'partt[distributed]'") from error
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what goes wrong is raised here
     try:
         client = distributed.Client(scheduler, timeout=CONNECT_TIMEOUT, set_as_default=False)
     except (OSError, ValueError) as error:
