@@ -13,11 +13,13 @@ from partt.errors import OutputError, ParttError
 
 # verb -> what it does; the code is partt/cli/<verb>.py, with add_arguments(parser) and run(arguments)
 VERBS = {
+    "simulate": "make JetClass-style jets with Pythia 8 and a fast detector",
     "check": "prove, before a long job, that files and data config fit together",
 }
 
 EXAMPLES = """\
 examples:
+  partt simulate --out jets --jets 10000 --jobs 2
   partt check jetclass_full TTBar:'data/TTBar_*.root' QCD:'data/ZJetsToNuNu_*.root'
 """
 
