@@ -1,0 +1,133 @@
+"""The Particle Transformer (arXiv:2202.03772) on packed jets.
+
+Axes: B jets, T particles of all jets, F features, D width, H heads, C classes; inside a group of jets of
+similar length: G jets, P particles (padded; mask True = real).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from partt.model.attention import mask_to_bias
+from partt.model.blocks import ClassBlock, ParticleBlock
+from partt.model.config import ParticleTransformerConfig
+from partt.model.embeddings import LinearEmbedding, PairEmbedding, ParticleEmbedding
+from partt.model.initialisation import initialise
+from partt.model.packing import Group, group_jets, pack_pairs, square, triangle
+from partt.model.trimming import trim_jets
+from partt.physics.pair_features import PAIR_FEATURES, pair_features
+
+
+class ParticleTransformer(nn.Module):
+    """Logits of jets from their particles' features and four-momenta."""
+
+    needs_points: ClassVar[bool] = False
+
+    def __init__(self, config: ParticleTransformerConfig, num_features: int, num_classes: int) -> None:
+        super().__init__()
+        self.config = config
+        self.particle_embedding = _particle_embedding(config, num_features)
+        self.pair_embedding = _pair_embedding(config)
+        self.blocks = nn.ModuleList(ParticleBlock(config) for _ in range(config.num_blocks))
+        self.class_token = nn.Parameter(torch.empty(config.width))
+        self.class_blocks = nn.ModuleList(ClassBlock(config) for _ in range(config.num_class_blocks))
+        self.norm = nn.LayerNorm(config.width)
+        self.head = nn.Linear(config.width, num_classes)
+        initialise(self)
+
+    def forward(
+        self, particles: Tensor, momenta: Tensor, offsets: Tensor, points: Tensor | None = None
+    ) -> Tensor:
+        """Return logits (B, C) from features (T, F), momenta (T, 4) in GeV and offsets (B + 1)."""
+        del points  # for networks with coordinates
+        return self.head(self.embed_jets(particles, momenta, offsets))
+
+    def embed_jets(self, particles: Tensor, momenta: Tensor, offsets: Tensor) -> Tensor:
+        """Return the jets' embeddings (B, D): what the head turns into logits."""
+        if self.training and self.config.trim:
+            particles, momenta, offsets = trim_jets(particles, momenta, offsets)
+        groups = group_jets(offsets)
+        embed = self._embed_packed if self.training else self._embed_groups
+        tokens = [
+            self.encode(x, bias, group.mask)
+            for group, (x, bias) in zip(groups, embed(particles, momenta, offsets, groups), strict=True)
+        ]
+        in_order = torch.cat([group.jets for group in groups]).argsort()
+        return self.norm(torch.cat(tokens)[in_order])
+
+    def forward_dense(self, particles: Tensor, momenta: Tensor, mask: Tensor) -> Tensor:
+        """Return logits (B, C) from padded features (B, P, F), momenta (B, P, 4) and mask (B, P)."""
+        return self.head(self.norm(self.encode(*self.embed(particles, momenta), mask)))
+
+    def embed(self, particles: Tensor, momenta: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return tokens (G, P, D) and the pairs' bias (H, G, P, P) of a padded group of jets."""
+        x = self.particle_embedding(particles)
+        if self.pair_embedding is None:
+            return x, None
+        num_particles = particles.shape[1]
+        pairs = triangle(num_particles, device=particles.device)
+        bias = self.pair_embedding(pair_features(momenta, *pairs)).permute(2, 0, 1)  # (H, G, N)
+        bias = bias.index_select(2, square(num_particles, particles.device).flatten())  # (H, G, P P)
+        return x, bias.unflatten(2, (num_particles, num_particles))
+
+    def encode(self, x: Tensor, bias: Tensor | None, mask: Tensor | None) -> Tensor:
+        """Return class tokens (G, D) from tokens x (G, P, D), bias (H, G, P, P) and mask (G, P)."""
+        class_bias = None
+        if mask is not None:
+            hidden = mask_to_bias(mask, x.dtype)  # (G, P)
+            bias = hidden[:, None] if bias is None else bias + hidden[:, None]
+            class_bias = nn.functional.pad(hidden, (1, 0))[:, None]  # (G, 1, 1 + P)
+        for block in self.blocks:
+            x = block(x, bias)
+        token = self.class_token.expand(len(x), -1)
+        for block in self.class_blocks:
+            token = block(token, x, class_bias)
+        return token
+
+    def _embed_groups(
+        self, particles: Tensor, momenta: Tensor, offsets: Tensor, groups: Sequence[Group]
+    ) -> Iterable[tuple[Tensor, Tensor | None]]:
+        """Embed group by group: in evaluation nothing couples the jets, and a group fits the cache."""
+        del offsets
+        for group in groups:
+            yield self.embed(_take_rows(particles, group.rows), _take_rows(momenta, group.rows))
+
+    def _embed_packed(
+        self, particles: Tensor, momenta: Tensor, offsets: Tensor, groups: Sequence[Group]
+    ) -> Iterable[tuple[Tensor, Tensor | None]]:
+        """Embed the real particles and pairs of the whole batch, which BatchNorm must see, then group."""
+        x = self.particle_embedding(particles)  # (T, D)
+        rows = torch.cat([group.rows.flatten() for group in groups])
+        xs = x.index_select(0, rows).split([group.rows.numel() for group in groups])
+        tokens = [x.view(*group.rows.shape, -1) for x, group in zip(xs, groups, strict=True)]
+        if self.pair_embedding is None:
+            return [(x, None) for x in tokens]
+        pairs = pack_pairs(offsets)
+        bias = self.pair_embedding(pair_features(momenta, pairs.first, pairs.second)).T  # (H, N)
+        places = [pairs.places(group).flatten() for group in groups]
+        biases = bias.index_select(1, torch.cat(places)).split([len(place) for place in places], dim=1)
+        return [
+            (x, bias.view(-1, len(x), x.shape[1], x.shape[1])) for x, bias in zip(tokens, biases, strict=True)
+        ]
+
+
+def _take_rows(values: Tensor, rows: Tensor) -> Tensor:
+    """Return values (T, K) at rows (G, P): (G, P, K); zeros if there are no values at all."""
+    if len(values) == 0:
+        return values.new_zeros(*rows.shape, values.shape[1])
+    return values.index_select(0, rows.flatten()).view(*rows.shape, -1)
+
+
+def _particle_embedding(config: ParticleTransformerConfig, num_features: int) -> nn.Module:
+    if config.embedding == "linear":
+        return LinearEmbedding(num_features, config.width)
+    return ParticleEmbedding(num_features, (*config.embedding_widths, config.width))
+
+
+def _pair_embedding(config: ParticleTransformerConfig) -> PairEmbedding | None:
+    if config.pair_widths is None:
+        return None
+    widths = (*config.pair_widths, config.num_heads)
+    return PairEmbedding(len(PAIR_FEATURES), widths, last_activation=config.pair_last_activation)
