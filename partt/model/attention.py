@@ -6,8 +6,8 @@ Axes: B jets, P particles of a jet, D width, H heads, d = D / H channels of a he
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from partt.model.dropout import Dropout
 
@@ -24,11 +24,12 @@ class Attention(nn.Module):
 
     def project_out(self, x: Tensor) -> Tensor:
         """Mix the heads (..., D); the outputs of "head" h, its D / H channels, are scaled by c_h."""
-        weight, bias = self.out_proj.weight, self.out_proj.bias
+        weight: Tensor = self.out_proj.weight
+        bias: Tensor = self.out_proj.bias
         if self.head_scale is not None:  # scaling the weights is cheaper than scaling every row
-            scale = self.head_scale.repeat_interleave(x.shape[-1] // self.num_heads)
+            scale = self.head_scale[:, None].expand(-1, x.shape[-1] // self.num_heads).reshape(-1)  # (D,)
             weight, bias = weight * scale[:, None], bias * scale
-        return F.linear(x, weight, bias)
+        return functional.linear(x, weight, bias)
 
 
 class SelfAttention(Attention):
@@ -54,7 +55,7 @@ class SelfAttention(Attention):
             mixed = self.dropout(weights) @ v
         else:
             probability = self.dropout.probability if self.training else 0.0
-            mixed = F.scaled_dot_product_attention(q, k, v, bias, dropout_p=probability)
+            mixed = functional.scaled_dot_product_attention(q, k, v, bias, dropout_p=probability)
         return self.project_out(mixed.permute(1, 2, 0, 3).reshape(num_jets, num_particles, width))
 
 
@@ -87,7 +88,9 @@ class ClassAttention(Attention):
         head_dim = width // self.num_heads
         weight_q, weight_k, weight_v = self.in_proj.weight.chunk(3)  # (D, D) each
         bias_q, _, bias_v = self.in_proj.bias.chunk(3)
-        q = F.linear(token, weight_q, bias_q).view(-1, self.num_heads, head_dim) / math.sqrt(head_dim)
+        q = functional.linear(token, weight_q, bias_q).view(-1, self.num_heads, head_dim) / math.sqrt(
+            head_dim
+        )
         q = q.transpose(0, 1) @ weight_k.view(self.num_heads, head_dim, width)  # (H, B, D)
         scores = q.transpose(0, 1) @ keys.transpose(1, 2)  # (B, H, 1 + P)
         weights = (scores if bias is None else scores + bias).softmax(-1)

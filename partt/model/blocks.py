@@ -4,8 +4,8 @@ Axes: B jets, P particles of a jet, D width, H heads.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from partt.model.attention import ClassAttention, SelfAttention
 from partt.model.config import ParticleTransformerConfig
@@ -27,8 +27,9 @@ class NormFormerFeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (..., D) from x (..., D)."""
-        hidden = self.hidden_dropout(F.gelu(self.fc1(self.norm(x))))
-        return torch.addcmul(self.dropout(self.fc2(self.hidden_norm(hidden))), x, self.residual_scale)
+        hidden = self.hidden_dropout(functional.gelu(self.fc1(self.norm(x))))
+        y: Tensor = self.dropout(self.fc2(self.hidden_norm(hidden)))
+        return torch.addcmul(y, x, self.residual_scale)
 
 
 class GatedFeedForward(nn.Module):
@@ -46,8 +47,9 @@ class GatedFeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return (..., D) from x (..., D)."""
         normed = self.norm(x)
-        hidden = self.hidden_dropout(F.silu(self.gate(normed)) * self.fc1(normed))
-        return self.dropout(self.fc2(hidden)) + x
+        hidden = self.hidden_dropout(functional.silu(self.gate(normed)) * self.fc1(normed))
+        y: Tensor = self.dropout(self.fc2(hidden))
+        return y + x
 
 
 FEED_FORWARD = {"normformer": NormFormerFeedForward, "swiglu": GatedFeedForward}
@@ -93,7 +95,7 @@ class ClassBlock(nn.Module):
     ) -> Tensor:
         """Return the token (B, D) from the token, the particles x (B, P, D) and bias (B, 1, 1 + P)."""
         keys = self.norm(torch.cat((token[:, None], x), dim=1))  # (B, 1 + P, D)
-        # The query is the token as it is, not its norm: so it was trained (see docs of the reference).
+        # The query is the token as it is, not its norm: so the published weights were trained.
         token = token + self.attention_norm(self.attention(token, keys, bias, maps))
         y: Tensor = self.feed_forward(token)
         return y

@@ -38,7 +38,9 @@ class ParticleTransformerConfig(Record):
         return self
 
 
-def small(width: int, num_heads: int, num_blocks: int, num_class_blocks: int, pair_width: int) -> dict[str, object]:
+def small(
+    width: int, num_heads: int, num_blocks: int, num_class_blocks: int, pair_width: int
+) -> dict[str, object]:
     """Return the keys of a size of arXiv:2608.02735: pre-norm SwiGLU blocks, linear embedding."""
     return {
         "width": width,

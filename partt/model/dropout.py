@@ -5,8 +5,8 @@ torch's draws one random number per element (8 ns each: a third of a training st
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 class Dropout(nn.Module):
@@ -21,7 +21,7 @@ class Dropout(nn.Module):
         if not self.training or self.probability == 0:
             return x
         if x.device.type != "cpu" or x.dtype != torch.float32:
-            return F.dropout(x, self.probability)
+            return functional.dropout(x, self.probability)
         return x * _mask(x.shape, self.probability)
 
 

@@ -25,5 +25,6 @@ def initialise(network: "ParticleTransformer") -> None:
                 nn.init.xavier_uniform_(module.weight)
             nn.init.zeros_(module.bias)
     for depth, block in enumerate(network.blocks, start=1):
-        for linear in (block.attention.out_proj, block.feed_forward.fc2):
-            linear.weight.data /= math.sqrt(2 * depth)
+        for name, parameter in block.named_parameters():
+            if name in {"attention.out_proj.weight", "feed_forward.fc2.weight"}:
+                parameter.data /= math.sqrt(2 * depth)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 # Groups of about this many particles keep a block's activations in a CPU's cache (see
 # benchmarks/bench_model.py); a GPU wants few and large launches.
-ROWS_PER_GROUP = {"cpu": 384}
+ROWS_PER_GROUP = {"cpu": 768}
 ROWS_PER_GROUP_ELSEWHERE = 32768
 TOLERATED_LENGTH = 0.8  # of the shortest jet of a group, relative to the longest
 
@@ -40,6 +40,28 @@ def group_jets(offsets: Tensor, max_rows: int | None = None) -> list[Group]:
         full = sorted_lengths[start] == longest
         groups.append(Group(jets, rows, None if full else slots < lengths[start:end, None]))
     return groups
+
+
+def take_rows(values: Tensor, rows: Tensor) -> Tensor:
+    """Return values (T, K) at rows (G, P): (G, P, K); zeros if there are no values at all."""
+    if len(values) == 0:
+        return values.new_zeros(*rows.shape, values.shape[1])
+    return values.index_select(0, rows.flatten()).view(*rows.shape, -1)
+
+
+def pad_jets(offsets: Tensor, min_length: int = 1) -> Group:
+    """Return all jets as one group, in order, with at least `min_length` slots."""
+    lengths = offsets.diff()
+    longest = max(int(lengths.max()), min_length)
+    slots = torch.arange(longest, device=offsets.device)
+    rows = torch.minimum(offsets[:-1, None] + slots, (offsets[-1] - 1).clamp(min=0))
+    return Group(torch.arange(len(lengths), device=offsets.device), rows, slots < lengths[:, None])
+
+
+def jet_of_row(offsets: Tensor) -> Tensor:
+    """Return the jet of every packed row (T,)."""
+    lengths = offsets.diff()
+    return torch.arange(len(lengths), device=offsets.device).repeat_interleave(lengths)
 
 
 def _cut(sorted_lengths: list[int], max_rows: int) -> list[tuple[int, int]]:

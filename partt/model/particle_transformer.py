@@ -5,6 +5,7 @@ similar length: G jets, P particles (padded; mask True = real).
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -15,9 +16,17 @@ from partt.model.blocks import ClassBlock, ParticleBlock
 from partt.model.config import ParticleTransformerConfig
 from partt.model.embeddings import LinearEmbedding, PairEmbedding, ParticleEmbedding
 from partt.model.initialisation import initialise
-from partt.model.packing import Group, group_jets, pack_pairs, square, triangle
+from partt.model.packing import Group, group_jets, pack_pairs, square, take_rows, triangle
 from partt.model.trimming import trim_jets
 from partt.physics.pair_features import PAIR_FEATURES, pair_features
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionMaps:
+    """Filled by `encode` on request, one entry per block."""
+
+    particles: list[Tensor] = field(default_factory=list)  # (H, G, P, P) each
+    token: list[Tensor] = field(default_factory=list)  # (G, H, 1 + P) each; the token itself comes first
 
 
 class ParticleTransformer(nn.Module):
@@ -42,7 +51,8 @@ class ParticleTransformer(nn.Module):
     ) -> Tensor:
         """Return logits (B, C) from features (T, F), momenta (T, 4) in GeV and offsets (B + 1)."""
         del points  # for networks with coordinates
-        return self.head(self.embed_jets(particles, momenta, offsets))
+        logits: Tensor = self.head(self.embed_jets(particles, momenta, offsets))
+        return logits
 
     def embed_jets(self, particles: Tensor, momenta: Tensor, offsets: Tensor) -> Tensor:
         """Return the jets' embeddings (B, D): what the head turns into logits."""
@@ -55,11 +65,13 @@ class ParticleTransformer(nn.Module):
             for group, (x, bias) in zip(groups, embed(particles, momenta, offsets, groups), strict=True)
         ]
         in_order = torch.cat([group.jets for group in groups]).argsort()
-        return self.norm(torch.cat(tokens)[in_order])
+        embeddings: Tensor = self.norm(torch.cat(tokens)[in_order])
+        return embeddings
 
     def forward_dense(self, particles: Tensor, momenta: Tensor, mask: Tensor) -> Tensor:
         """Return logits (B, C) from padded features (B, P, F), momenta (B, P, 4) and mask (B, P)."""
-        return self.head(self.norm(self.encode(*self.embed(particles, momenta), mask)))
+        logits: Tensor = self.head(self.norm(self.encode(*self.embed(particles, momenta), mask)))
+        return logits
 
     def embed(self, particles: Tensor, momenta: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return tokens (G, P, D) and the pairs' bias (H, G, P, P) of a padded group of jets."""
@@ -67,12 +79,14 @@ class ParticleTransformer(nn.Module):
         if self.pair_embedding is None:
             return x, None
         num_particles = particles.shape[1]
-        pairs = triangle(num_particles, device=particles.device)
-        bias = self.pair_embedding(pair_features(momenta, *pairs)).permute(2, 0, 1)  # (H, G, N)
-        bias = bias.index_select(2, square(num_particles, particles.device).flatten())  # (H, G, P P)
+        features = pair_features(momenta, *triangle(num_particles, momenta.device))  # (G, N, 4)
+        bias = self.pair_embedding(features.flatten(0, 1)).unflatten(1, features.shape[:2])  # (H, G, N)
+        bias = bias.index_select(2, square(num_particles, momenta.device).flatten())  # (H, G, P P)
         return x, bias.unflatten(2, (num_particles, num_particles))
 
-    def encode(self, x: Tensor, bias: Tensor | None, mask: Tensor | None) -> Tensor:
+    def encode(
+        self, x: Tensor, bias: Tensor | None, mask: Tensor | None, maps: AttentionMaps | None = None
+    ) -> Tensor:
         """Return class tokens (G, D) from tokens x (G, P, D), bias (H, G, P, P) and mask (G, P)."""
         class_bias = None
         if mask is not None:
@@ -80,10 +94,10 @@ class ParticleTransformer(nn.Module):
             bias = hidden[:, None] if bias is None else bias + hidden[:, None]
             class_bias = nn.functional.pad(hidden, (1, 0))[:, None]  # (G, 1, 1 + P)
         for block in self.blocks:
-            x = block(x, bias)
+            x = block(x, bias, maps and maps.particles)
         token = self.class_token.expand(len(x), -1)
         for block in self.class_blocks:
-            token = block(token, x, class_bias)
+            token = block(token, x, class_bias, maps and maps.token)
         return token
 
     def _embed_groups(
@@ -92,7 +106,7 @@ class ParticleTransformer(nn.Module):
         """Embed group by group: in evaluation nothing couples the jets, and a group fits the cache."""
         del offsets
         for group in groups:
-            yield self.embed(_take_rows(particles, group.rows), _take_rows(momenta, group.rows))
+            yield self.embed(take_rows(particles, group.rows), take_rows(momenta, group.rows))
 
     def _embed_packed(
         self, particles: Tensor, momenta: Tensor, offsets: Tensor, groups: Sequence[Group]
@@ -105,19 +119,12 @@ class ParticleTransformer(nn.Module):
         if self.pair_embedding is None:
             return [(x, None) for x in tokens]
         pairs = pack_pairs(offsets)
-        bias = self.pair_embedding(pair_features(momenta, pairs.first, pairs.second)).T  # (H, N)
+        bias = self.pair_embedding(pair_features(momenta, pairs.first, pairs.second))  # (H, N)
         places = [pairs.places(group).flatten() for group in groups]
         biases = bias.index_select(1, torch.cat(places)).split([len(place) for place in places], dim=1)
         return [
             (x, bias.view(-1, len(x), x.shape[1], x.shape[1])) for x, bias in zip(tokens, biases, strict=True)
         ]
-
-
-def _take_rows(values: Tensor, rows: Tensor) -> Tensor:
-    """Return values (T, K) at rows (G, P): (G, P, K); zeros if there are no values at all."""
-    if len(values) == 0:
-        return values.new_zeros(*rows.shape, values.shape[1])
-    return values.index_select(0, rows.flatten()).view(*rows.shape, -1)
 
 
 def _particle_embedding(config: ParticleTransformerConfig, num_features: int) -> nn.Module:

@@ -6,6 +6,8 @@ Axes: B jets, T particles of all jets.
 import torch
 from torch import Tensor
 
+from partt.model.packing import jet_of_row
+
 QUANTILES = (0.9, 1.02)  # q is drawn uniformly from here; above 1 nothing is cut
 
 
@@ -17,10 +19,10 @@ def trim_jets(particles: Tensor, momenta: Tensor, offsets: Tensor) -> tuple[Tens
     lengths = offsets.diff()
     quantile = torch.empty((), dtype=torch.float64, device=offsets.device).uniform_(*QUANTILES).clamp(max=1)
     limit = torch.quantile(lengths.double(), quantile).long().clamp(min=1)
-    jet_of_row = torch.arange(len(lengths), device=offsets.device).repeat_interleave(lengths)  # (T,)
-    chance = torch.rand(len(jet_of_row), dtype=torch.float64, device=offsets.device)
-    order = (jet_of_row + chance).argsort()  # jet after jet, each in random order
-    rank = torch.arange(len(order), device=offsets.device) - offsets[jet_of_row]
+    jets = jet_of_row(offsets)
+    chance = torch.rand(len(jets), dtype=torch.float64, device=offsets.device)
+    order = (jets + chance).argsort()  # jet after jet, each in random order
+    rank = torch.arange(len(order), device=offsets.device) - offsets[jets]
     kept = order[rank < limit].sort().values
     new_lengths = torch.minimum(lengths, limit)
     return particles[kept], momenta[kept], torch.nn.functional.pad(new_lengths.cumsum(0), (1, 0))

@@ -51,7 +51,9 @@ def import_particle_transformer(
         ours = names.get(f"{prefix}.{kind}") or (f"{names[prefix]}.{kind}" if prefix in names else None)
         ours = names.get(name, ours)
         if ours is None:
-            raise DataError(f"unknown weight {name!r}: not the Particle Transformer of the published networks")
+            raise DataError(
+                f"unknown weight {name!r}: not the Particle Transformer of the published networks"
+            )
         state[ours] = tensor[..., 0] if _CONVOLUTION.fullmatch(ours) else tensor
     state["class_token"] = state["class_token"].flatten()
     return config, _move_channels(state, config, to="0.5") if dialect == "0.4" else state
@@ -96,14 +98,14 @@ def tell_dialect(weaver_state: Mapping[str, Tensor], given: Dialect | None) -> D
     if any(name.endswith("attn.in_proj_weight") for name in weaver_state):
         if given == "0.5":
             raise DataError(
-                "these weights are in the dialect 0.4, not 0.5: the name attn.in_proj_weight is weaver-core 0.4's"
+                "these weights are in the dialect 0.4: only weaver-core 0.4 writes attn.in_proj_weight"
             )
         return "0.4"
     if given is None and any(name.endswith("c_attn") for name in weaver_state):
         raise DataError(
-            "the names in this file do not tell whether weaver-core 0.4 or 0.5 trained it, and the wrong one "
-            "gives nonsense: say --dialect 0.5 if it was trained with weaver-core >= 0.5, --dialect 0.4 if it "
-            "was trained with an older one and saved again later"
+            "the names in this file do not tell whether weaver-core 0.4 or 0.5 trained it, and the wrong "
+            "answer gives nonsense: say --dialect 0.5 if it was trained with weaver-core >= 0.5, or "
+            "--dialect 0.4 if it was trained with an older one and saved again later"
         )
     return given or "0.5"
 
