@@ -1,4 +1,4 @@
-# Every target sets up .venv when it is missing or older than pyproject.toml or constraints.txt.
+# Every target sets up .venv when it is missing, or older than pyproject.toml or constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,8 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test lint docs benchmark constraints clean
 
 demo: $(STAMP)
-	$(BIN)/python -m benchmarks.demo
+	$(BIN)/python tests/jets.py demo/jets.root
+	$(BIN)/partt check jetclass_full demo/jets.root
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
@@ -18,17 +19,21 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 docs: $(STAMP)
-	@echo "docs/ is Markdown for now: see docs/README.md"
+	@echo "The documentation is Markdown for now: docs/README.md"
 
 benchmark: $(STAMP)
-	$(BIN)/python benchmarks/bench_reading.py
+	$(BIN)/python benchmarks/bench_reading.py --json benchmarks/reading.json
 
-# Write the versions of a fresh environment as the tested ones (torch and pythia8mc stay as pinned).
+# Write constraints.txt anew from the newest versions that work together; torch and pythia8mc stay as they are.
 constraints:
-	$(PYTHON) benchmarks/make_constraints.py
+	rm -rf build/constraints && $(PYTHON) -m venv build/constraints
+	grep -E '^(torch|pythia8mc)==' constraints.txt > build/pinned.txt
+	build/constraints/bin/pip install --quiet -c build/pinned.txt '.[all]'
+	echo '# The versions that partt is tested with. `make constraints` writes this file anew.' > constraints.txt
+	build/constraints/bin/pip freeze --exclude partt | sed 's/+cpu//' >> constraints.txt
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist demo
 
 # An old environment is thrown away, not patched: what is tested is what a newcomer gets.
 $(STAMP): pyproject.toml constraints.txt

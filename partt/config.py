@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -23,6 +23,19 @@ class Record(BaseModel):
     """Base of all configs: immutable, no unknown keys, no silent type conversion."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def replace(self, **changes: Any) -> Self:
+        """Return the record with some fields changed, and everything checked again."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**fields, **changes})
+
+
+class KeyFault(ValueError):  # noqa: N818 - not an error of its own: it becomes a line of a ConfigError
+    """What a validator raises about a key below (or beside) the one that it validates."""
+
+    def __init__(self, path: KeyPath, problem: str) -> None:
+        super().__init__(problem)
+        self.path = path
 
 
 RecordType = TypeVar("RecordType", bound=Record)
@@ -177,6 +190,9 @@ def _explain(
             if (*path, part) in lines or isinstance(part, int):
                 path = (*path, part)
         kind, value = detail["type"], detail["input"]
+        fault = detail.get("ctx", {}).get("error")
+        if isinstance(fault, KeyFault):
+            path = (*path, *fault.path)
         if kind == "missing":
             path = (*path, str(detail["loc"][-1]))
             text = "this key is needed"
@@ -186,6 +202,7 @@ def _explain(
             text += f"; known here: {', '.join(known)}" if known else ""
         else:
             text = detail["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
+            text = text.replace("a valid tuple", "a list")
             if kind != "value_error":
                 text += f", found {_describe(value)}"
             if isinstance(value, bool):

@@ -31,13 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ParttError as error:
         if options.debug:
             traceback.print_exc()
-        print(f"partt: error: {error}", file=sys.stderr)  # noqa: T201
+        print(f"partt: error: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # the reader of a pipe has gone, as with `partt ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("partt: interrupted", file=sys.stderr)  # noqa: T201
+        print("partt: interrupted", file=sys.stderr)
         return 130
 
 

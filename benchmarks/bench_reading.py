@@ -1,0 +1,176 @@
+"""Jets per second from ROOT files to training batches: partt, weaver-core's loader, raw uproot as the limit.
+
+Everything runs on one core. Each measurement is a process of its own; the competitors take turns, so that a
+busy machine disturbs all of them alike; medians are compared. `cold`: a process's first epoch.
+
+usage: python benchmarks/bench_reading.py [--files GLOB] [--rounds N] [--json FILE]
+"""
+
+import argparse
+import glob
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parents[1]
+FILES = str(ROOT.parent / "shared" / "reference" / "bench_jets" / "*.root")
+CONFIG = "jetclass_full"
+BATCH_SIZE = 512
+
+
+def measure_uproot(files: list[str]) -> dict[str, float]:
+    """Read the branches of the config with uproot into awkward arrays, file by file."""
+    import uproot
+
+    from partt.data.columns import file_branches, names_for
+    from partt.data.data_config import load_data_config
+
+    config = load_data_config(CONFIG)
+    branches = sorted(file_branches(config, names_for(config, "train")))
+
+    def read() -> int:
+        num_jets = 0
+        for file in files:
+            with uproot.open(file) as opened:
+                num_jets += len(opened["tree"].arrays(branches))
+        return num_jets
+
+    read()
+    return {"uproot": statistics.median(_rate(read) for _ in range(3))}
+
+
+def measure_weaver(files: list[str]) -> dict[str, float]:
+    """Iterate over weaver's training loader."""
+    import logging
+
+    from torch.utils.data import DataLoader
+    from weaver.utils.dataset import SimpleIterDataset
+
+    from partt.config import shipped_file
+
+    logging.disable()
+    config = Path(tempfile.mkdtemp()) / "config.yaml"  # weaver writes beside it
+    shutil.copy(shipped_file("data_configs", CONFIG), config)
+    groups = {Path(file).stem: [file] for file in files}
+
+    def epoch() -> int:
+        dataset = SimpleIterDataset(groups, str(config), for_training=True, fetch_step=1, async_load=False)
+        loader = DataLoader(dataset, batch_size=BATCH_SIZE, num_workers=0)
+        return sum(len(next(iter(labels.values()))) for _, labels, _ in loader)
+
+    return {
+        "weaver, cold": _rate(epoch),
+        "weaver, second epoch": statistics.median(_rate(epoch) for _ in range(3)),
+    }
+
+
+def measure_partt(files: list[str]) -> dict[str, float]:
+    """Take passes of partt's training batches; a first pass includes opening and indexing the files."""
+    from itertools import islice
+
+    from partt.data.data_config import load_data_config
+    from partt.data.dataset import training_batches
+    from partt.data.file_lists import expand_files
+    from partt.data.jet_source import build_index, open_source
+    from partt.data.root_files import forget_files
+
+    config = load_data_config(CONFIG)
+    inputs = expand_files(files)
+    cache = Path(tempfile.mkdtemp())
+
+    def batches(folder: Path | None = None):
+        forget_files()
+        source = open_source(inputs, config, "train", cache=folder)
+        index = build_index(source)
+        return training_batches(source, index, batch_size=BATCH_SIZE, seed=0), index.num_jets // BATCH_SIZE
+
+    def one_pass(stream, num_batches: int) -> int:
+        return sum(len(batch) for batch in islice(stream, num_batches))
+
+    result = {
+        "partt, cold": _rate(lambda: one_pass(*batches())),
+        "partt, first pass": statistics.median(_rate(lambda: one_pass(*batches())) for _ in range(3)),
+        "partt, first pass, writing the cache": _rate(lambda: one_pass(*batches(cache))),
+    }
+    stream, num_batches = batches(cache)
+    one_pass(stream, num_batches)
+    result["partt, from the cache"] = statistics.median(
+        _rate(lambda: one_pass(stream, num_batches)) for _ in range(9)
+    )
+    shutil.rmtree(cache)
+    return result
+
+
+def _rate(work) -> float:
+    started = time.perf_counter()
+    num_jets = work()
+    return num_jets / (time.perf_counter() - started)
+
+
+MEASUREMENTS = {"uproot": measure_uproot, "weaver": measure_weaver, "partt": measure_partt}
+
+
+def main() -> None:
+    """Let the competitors take turns, and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--files", default=FILES)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--child", choices=MEASUREMENTS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    files = sorted(glob.glob(options.files))  # noqa: PTH207
+    if options.child:
+        print(json.dumps(MEASUREMENTS[options.child](files)))
+        return
+    if not files:
+        sys.exit(f"no files match {options.files}: give some with --files")
+    rates: dict[str, list[float]] = {}
+    core = max(os.sched_getaffinity(0))
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    for _ in range(options.rounds):
+        for name in MEASUREMENTS:
+            command = [
+                "taskset",
+                "-c",
+                str(core),
+                sys.executable,
+                __file__,
+                "--child",
+                name,
+                "--files",
+                options.files,
+            ]
+            output = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=True
+            ).stdout
+            for key, rate in json.loads(output.splitlines()[-1]).items():
+                rates.setdefault(key, []).append(rate)
+    medians = {key: statistics.median(values) for key, values in rates.items()}
+    if options.json:
+        options.json.write_text(json.dumps(rates, indent=2))
+    _print_table(medians)
+
+
+def _print_table(medians: dict[str, float]) -> None:
+    table = Table("one core", title="reading, jets/s")
+    for heading in ("jets/s", "/ uproot", "/ weaver second epoch", "/ weaver cold"):
+        table.add_column(heading, justify="right")
+    for key, rate in medians.items():
+        ratios = [rate / medians[other] for other in ("uproot", "weaver, second epoch", "weaver, cold")]
+        table.add_row(key, f"{rate:,.0f}", *(f"{ratio:.2f}" for ratio in ratios))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""`partt check`: prove that a data config fits some files, and look at what they hold."""
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from partt.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from partt.data.check_report import CheckReport, ValueSummary
+
+EXAMPLES = """\
+examples:
+  partt check jetclass_full 'data/*.root'
+  partt check my_config.yaml --train QCD:'train/qcd_*.root' Top:'train/top_*.root' --test 'test/*.root' --deep
+  partt check jetclass_kin new_events.root --for predict
+
+exit code: 0 if a job with these files would run, 3 if not
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `partt check`."""
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "config", metavar="CONFIG", help="a data config: a YAML file, or the name of one that partt ships"
+    )
+    parser.add_argument(
+        "files", metavar="FILES", nargs="*", help="files to train on: NAME:GLOB, GLOB, @LIST or URL"
+    )
+    parser.add_argument("--train", metavar="FILES", nargs="+", default=[], help="the same, as an option")
+    parser.add_argument(
+        "--test", metavar="FILES", nargs="+", default=[], help="files that must share no jet with them"
+    )
+    parser.add_argument(
+        "--for",
+        dest="purpose",
+        choices=["train", "predict"],
+        default="train",
+        help="predict: labels are not needed",
+    )
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument(
+        "--deep", action="store_true", help="read every entry, not just the first ones of each file"
+    )
+    amount.add_argument(
+        "--limit",
+        metavar="N",
+        type=_positive,
+        default=2000,
+        help="entries to read of each file (default: 2000)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check the files and print the report."""
+    from partt.data.check import check_files
+    from partt.data.data_config import load_data_config
+    from partt.data.file_lists import expand_files
+    from partt.errors import ConfigError, DataError
+
+    config = load_data_config(options.config)
+    sets = {"train": expand_files([*options.files, *options.train]), "test": expand_files(options.test)}
+    sets = {name: files for name, files in sets.items() if files}
+    if not sets:
+        raise ConfigError("no files to check: name some, for example 'data/*.root'")
+    limit = None if options.deep else options.limit
+    with progress_bar("checking", unit="files", show=not options.json) as progress:
+        report = check_files(config, sets, purpose=options.purpose, limit=limit, progress=progress)
+    if options.json:
+        print(json.dumps(_as_json(report), indent=2))
+    else:
+        _print(report, Console(), deep=options.deep)
+    return DataError.exit_code if report.num_errors else 0
+
+
+def _print(report: "CheckReport", console: Console, *, deep: bool) -> None:
+    new_variables = {name: values for name, values in report.inputs.items() if name not in report.branches}
+    console.print(_group_table(report))
+    if any(group.jets_by_class for group in report.groups.values()):
+        console.print(_class_table(report))
+    for title, summaries in (
+        ("branches", report.branches),
+        ("inputs made of them, before standardisation", new_variables),
+    ):
+        if summaries:
+            console.print(_value_table(title, summaries.values()))
+    for finding in sorted(report.findings, key=lambda finding: finding.severity):
+        colour = "red" if finding.severity == "error" else "yellow"
+        text = finding.text if finding.text.startswith(finding.where) else f"{finding.where}: {finding.text}"
+        console.print(f"[{colour}]{finding.severity}[/] ", end="")
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    if report.num_errors:
+        console.print(
+            f"[red]not ready[/]: {report.num_errors} error{'s' * (report.num_errors > 1)} would stop a job"
+        )
+    elif deep:
+        console.print("[green]ready[/]: every entry was read")
+    else:
+        console.print("[green]ready[/], as far as the first entries of each file tell; --deep reads them all")
+
+
+def _group_table(report: "CheckReport") -> Table:
+    table = Table("files", title="files")
+    for title in ("number", "entries", "read", "selected"):
+        table.add_column(title, justify="right")
+    for group in report.groups.values():
+        counts = (group.num_files, group.num_entries, group.num_read, group.num_selected)
+        table.add_row(group.name or "(all)", *(f"{count:,}" for count in counts))
+    return table
+
+
+def _class_table(report: "CheckReport") -> Table:
+    classes = list(dict.fromkeys(name for group in report.groups.values() for name in group.jets_by_class))
+    table = Table("files", title="selected jets by class, of those read")
+    for name in classes:
+        table.add_column(name, justify="right")
+    for group in report.groups.values():
+        table.add_row(group.name or "(all)", *(f"{group.jets_by_class.get(name, 0):,}" for name in classes))
+    return table
+
+
+def _value_table(title: str, summaries: "Iterable[ValueSummary]") -> Table:
+    table = Table("variable", "type", title=title)
+    for heading in ("smallest", "median", "largest", "NaN", "infinite"):
+        table.add_column(heading, justify="right")
+    for values in summaries:
+        numbers = (values.minimum, values.median, values.maximum)
+        counts = (values.num_nan, values.num_infinite)
+        cells = (*(f"{n:.4g}" for n in numbers), *(f"{n:,}" if n else "" for n in counts))
+        table.add_row(values.name, values.type, *cells)
+    return table
+
+
+def _as_json(report: "CheckReport") -> dict[str, Any]:
+    def values(summaries: "Mapping[str, ValueSummary]") -> dict[str, Any]:
+        return {
+            name: {
+                "type": summary.type,
+                "values": summary.num_values,
+                "nan": summary.num_nan,
+                "infinite": summary.num_infinite,
+                "minimum": summary.minimum if summary.num_finite else None,
+                "median": summary.median if summary.num_finite else None,
+                "maximum": summary.maximum if summary.num_finite else None,
+            }
+            for name, summary in summaries.items()
+        }
+
+    return {
+        "ready": report.num_errors == 0,
+        "groups": [asdict(group) for group in report.groups.values()],
+        "jets": {
+            "selected": report.num_jets,
+            "without_particles": report.num_without_particles,
+            "cut": report.num_cut_jets,
+            "bad": report.num_bad_jets,
+            "longest": report.longest_jet,
+        },
+        "branches": values(report.branches),
+        "inputs": values(report.inputs),
+        "findings": [asdict(finding) for finding in report.findings],
+    }
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number

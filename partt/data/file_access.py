@@ -1,0 +1,192 @@
+"""Bytes of local and remote files: what may be retried, and what went wrong in the user's words.
+
+No file stays open between calls, so many files need few descriptors and a forked process shares none.
+"""
+
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import fsspec
+import fsspec.config
+
+from partt.errors import DataError, ParttError
+
+RETRY_DELAYS = (0.5, 1.0)  # seconds before the second and the third try of a remote read
+MERGE_GAP = 65536  # bytes between two ranges that are cheaper to read than a second request
+MAX_REQUEST = 2**28  # bytes; one system call reads less than 2 GiB
+REMOTE_TIMEOUT = 60  # seconds
+# xrootd's own patience with a server that is gone is ten minutes; ours are the retries.
+XROOTD_SETTINGS = {
+    "XRD_CONNECTIONWINDOW": "5",
+    "XRD_CONNECTIONRETRY": "1",
+    "XRD_STREAMERRORWINDOW": "0",
+    "XRD_REQUESTTIMEOUT": str(REMOTE_TIMEOUT),
+}
+
+_Result = TypeVar("_Result")
+Range = tuple[int, int]  # first byte, first byte after
+
+
+class AuthenticationError(DataError):
+    """Access was denied; never a reason to skip a file, because the next one will be denied too."""
+
+
+def is_remote(url: str) -> bool:
+    """Tell whether a file is behind a protocol such as root:// or https://."""
+    return "://" in url and not url.startswith("file://")
+
+
+def local_path(url: str) -> str:
+    """Return the path of a file on this machine."""
+    return str(Path(url.removeprefix("file://")).expanduser())
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+    """Return the fsspec file system of a remote URL, and the path in it."""
+    for name, value in XROOTD_SETTINGS.items():
+        os.environ.setdefault(name, value)
+    options = fsspec.config.conf.setdefault("root", {})
+    options.setdefault("timeout", REMOTE_TIMEOUT)
+    options.setdefault("use_listings_cache", False)  # a cached listing hides files that came or went
+    try:
+        return fsspec.core.url_to_fs(url)  # type: ignore[no-any-return]
+    except ImportError as error:
+        raise DataError(f"{url}: {error}; install it with: pip install 'partt[remote]'") from error
+    except ValueError as error:
+        raise DataError(f"{url}: not a URL that can be read: {error}") from error
+
+
+def file_stamp(url: str) -> tuple[int | None, ...]:
+    """Return the size, and for a local file its time and inode: what changes when the file changes."""
+    if not is_remote(url):
+        status = os.stat(local_path(url))  # noqa: PTH116 - called for each chunk: the fast way
+        return status.st_size, status.st_mtime_ns, status.st_ino
+    fs, path = filesystem(url)
+    return (fs.info(path).get("size"),)
+
+
+def read_ranges(url: str, ranges: Sequence[Range]) -> list[memoryview]:
+    """Return the bytes of each range, read in few requests."""
+    runs = _merge(ranges)
+    blocks = _read_remote(url, runs) if is_remote(url) else _read_local(local_path(url), runs)
+    for (start, stop), block in zip(runs, blocks, strict=True):
+        if len(block) > stop - start:
+            raise DataError(f"{url}: the server sends whole files instead of pieces; download the file first")
+        if len(block) < stop - start:
+            raise EOFError(f"got {len(block)} bytes instead of {stop - start} at byte {start}")
+    firsts = [start for start, _ in runs]
+    views = [memoryview(block) for block in blocks]
+    pieces = []
+    for start, stop in ranges:
+        run = bisect_right(firsts, start) - 1
+        pieces.append(views[run][start - firsts[run] : stop - firsts[run]])
+    return pieces
+
+
+def read_reporting(url: str, what: str, attempt: Callable[[], _Result]) -> _Result:
+    """Return what `attempt` returns; a failure becomes a DataError about the file and `what` of it.
+
+    Remote reads are tried again after RETRY_DELAYS, unless access was denied or nothing is there.
+    """
+    delays = iter(RETRY_DELAYS if is_remote(url) else ())
+    while True:
+        try:
+            return attempt()
+        except ParttError:
+            raise
+        except Exception as error:  # a broken file can make its reader raise anything
+            if is_remote(url):
+                _forget_connections(url)
+            is_lasting = _denial(error) is not None or _is_missing(error)
+            delay = None if is_lasting else next(delays, None)
+            if delay is None:
+                raise _data_error(url, what, error) from error
+        time.sleep(delay)
+
+
+def _forget_connections(url: str) -> None:
+    fs, _ = filesystem(url)
+    with suppress(OSError):
+        fs.invalidate_cache()
+    handles = getattr(fs, "_readonly_filehandle_cache", None)
+    if handles is not None:
+        handles._cache.clear()  # noqa: SLF001 - fsspec-xrootd goes on using a handle it cannot close
+
+
+def _data_error(url: str, what: str, error: Exception) -> DataError:
+    denial = _denial(error)
+    if denial is not None:
+        return AuthenticationError(f"{url}: access denied ({denial}); check the permissions, or log in again")
+    if _is_missing(error):
+        return DataError(f"{url}: no such file (mistyped, moved or deleted?)")
+    if isinstance(error, IsADirectoryError):
+        return DataError(f"{url}: is a folder; give its files: {url.rstrip('/')}/*.root")
+    shown = list(_chain(error))[-1] if isinstance(error, FileNotFoundError) else error
+    detail = f"{type(shown).__name__}: {_one_line(shown)}".removesuffix(": ")
+    tries = f" ({len(RETRY_DELAYS) + 1} tries)" if is_remote(url) else ""
+    hint = "is the server reachable, the file complete?" if is_remote(url) else "copy or make the file again"
+    return DataError(f"{url}: cannot read {what}{tries}: {detail}; {hint}")
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    following: BaseException | None = error
+    while following is not None:
+        yield following
+        following = following.__cause__ or following.__context__
+
+
+def _denial(error: BaseException) -> str | None:
+    """Return the words of a refusal, or None if the error is another one."""
+    for link in _chain(error):
+        text = _one_line(link)
+        if isinstance(link, PermissionError) or getattr(link, "status", None) in {401, 403}:
+            return text
+        # xrootd has no exception types: 3010 not authorized, 3030 authentication failed
+        if isinstance(link, OSError) and any(sign in text for sign in ("[3010]", "[3030]", "Auth failed")):
+            return text
+    return None
+
+
+def _is_missing(error: BaseException) -> bool:
+    # fsspec says "not found" of any web server's failure, so what caused it decides.
+    *_, origin = _chain(error)
+    return (
+        isinstance(origin, FileNotFoundError)
+        or getattr(origin, "status", None) in {404, 410}
+        or (isinstance(origin, OSError) and "[3011]" in str(origin))
+    )
+
+
+def _merge(ranges: Sequence[Range]) -> list[Range]:
+    """Join ranges that touch or nearly touch."""
+    runs: list[Range] = []
+    for start, stop in sorted(ranges):
+        if runs and start - runs[-1][1] <= MERGE_GAP and stop - runs[-1][0] <= MAX_REQUEST:
+            runs[-1] = (runs[-1][0], max(stop, runs[-1][1]))
+        else:
+            runs.append((start, stop))
+    return runs
+
+
+def _read_local(path: str, runs: Sequence[Range]) -> list[bytes]:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return [os.pread(descriptor, stop - start, start) for start, stop in runs]
+    finally:
+        os.close(descriptor)
+
+
+def _read_remote(url: str, runs: Sequence[Range]) -> list[bytes]:
+    fs, path = filesystem(url)
+    starts, stops = [start for start, _ in runs], [stop for _, stop in runs]
+    blocks: list[bytes] = fs.cat_ranges([path] * len(runs), starts, stops, on_error="raise")
+    return blocks

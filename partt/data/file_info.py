@@ -1,0 +1,98 @@
+"""What a file holds: entries, branches with their types, and the entry ranges to read it in."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import pairwise
+
+import numpy as np
+
+from partt.data.jagged import Column, Jagged
+from partt.errors import DataError
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """The contents of one input file, without its values."""
+
+    url: str
+    tree: str  # without cycle; "" for parquet
+    num_entries: int
+    branches: Mapping[str, str]  # "float32", "float32[]" for jagged; anything else cannot be read
+    chunks: tuple[tuple[int, int], ...]  # consecutive entry ranges that together cover all entries
+    identity: str  # changes when the file changes
+
+    @property
+    def where(self) -> str:
+        """The file and tree, for messages."""
+        return f"{self.url}: tree {self.tree!r}" if self.tree else self.url
+
+
+def make_chunks(boundaries: Iterable[int], max_chunk: int) -> tuple[tuple[int, int], ...]:
+    """Turn increasing entry numbers from 0 to the last into ranges of at most `max_chunk` entries.
+
+    Ranges end at boundaries, except where two boundaries are more than `max_chunk` apart: such a range is
+    cut into equal parts.
+    """
+    chunks: list[tuple[int, int]] = []
+    edges = sorted(boundaries)
+    for first, last in pairwise(edges):
+        if chunks and last - chunks[-1][0] <= max_chunk:
+            chunks[-1] = (chunks[-1][0], last)
+            continue
+        parts = -(-(last - first) // max_chunk)
+        cuts = [first + (last - first) * part // parts for part in range(parts + 1)]
+        chunks.extend(pairwise(cuts))
+    return tuple(chunks)
+
+
+def check_request(info: FileInfo, branches: Sequence[str], start: int, stop: int | None) -> int:
+    """Check that a file has the branches and entries asked for; return the entry to stop at."""
+    for branch in branches:
+        if branch not in info.branches:
+            nearest = get_close_matches(branch, info.branches, n=3) or sorted(info.branches)[:5]
+            raise DataError(
+                f"{info.where} has no branch {branch!r}; nearest names: {', '.join(nearest) or 'no branches'}"
+            )
+        if not is_number_type(info.branches[branch]):
+            raise DataError(
+                f"{info.where}: branch {branch!r} has type {info.branches[branch]}; "
+                "only numbers, bools and lists of them can be read"
+            )
+    if stop is None:
+        stop = info.num_entries
+    if not 0 <= start <= stop <= info.num_entries:
+        raise DataError(
+            f"{info.where} has {info.num_entries} entries, so {start} to {stop} cannot be read; "
+            "did the file change after it was indexed?"
+        )
+    return stop
+
+
+def check_identity(info: FileInfo, identity: str | None) -> None:
+    """Check that a file is still the one that was inspected."""
+    if identity is not None and identity != info.identity:
+        raise DataError(f"{info.url}: the file changed after it was inspected; run again to index it anew")
+
+
+def is_number_type(type_name: str) -> bool:
+    """Tell whether a branch of this type can be read."""
+    try:
+        return np.dtype(type_name.removesuffix("[]")).kind in "biuf"
+    except TypeError:
+        return False
+
+
+def share_offsets(columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Let jagged columns of equal lengths share one offsets array, so that equality is seen at once."""
+    known: list[np.ndarray] = []
+    shared: dict[str, Column] = {}
+    for name, column in columns.items():
+        if isinstance(column, Jagged):
+            offsets = next((same for same in known if np.array_equal(same, column.offsets)), None)
+            if offsets is None:
+                known.append(column.offsets)
+            else:
+                column = Jagged(column.contents, offsets)  # noqa: PLW2901
+        shared[name] = column
+    return shared

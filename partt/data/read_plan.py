@@ -1,0 +1,215 @@
+"""Which jets of which files come in which order: pure functions of an index, a seed and a position.
+
+The files are cut into chunks of entries. A *pass* uses every selected jet once (with sampling weights: as
+often as its weight says). It is cut into *work units*: each takes its share of every stratum (group of files
+and class), so that classes are mixed even when each file holds one. A unit's jets are shuffled together and
+cut into batches. Ranks take consecutive slices of a pass. Training reads an endless stream of passes, and a
+position in it is a number of jets, so that resuming means starting at that number.
+
+Nothing here depends on how many processes read, and nothing is read here.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+# A share of a stratum ends at the nearest end of a chunk if that is off by less than this part of the share;
+# otherwise a chunk is divided between two units, and read twice.
+MIXING_TOLERANCE = 0.1
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A range of entries of one file that is read in one go."""
+
+    file: int  # position in the list of files
+    start: int
+    stop: int
+    num_jets: int  # that pass the selection
+    expected: float  # how many jets a pass takes from it: the sum of the sampling weights, or num_jets
+    stratum: str  # what has to be mixed: chunks of different strata come together in every unit
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Take jets first..last of the `num_drawn` jets, in random order, that a pass takes from a chunk."""
+
+    chunk: int  # position in the index
+    num_drawn: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class WorkUnit:
+    """What one reading process does in one go; of its jets, in their final order, it yields first..last."""
+
+    pass_number: int
+    number: int
+    draws: tuple[Draw, ...]
+    first: int
+    last: int
+    position: int  # of its first jet in the rank's stream
+
+    def __len__(self) -> int:
+        """Return the number of jets that it yields."""
+        return self.last - self.first
+
+
+Index = Sequence[Chunk]
+
+
+def jets_per_pass(index: Index, world_size: int = 1) -> tuple[int, int]:
+    """Return the jets that each rank uses in a training pass, and the remainder that does not divide.
+
+    The remainder is left out; which jets these are changes from pass to pass.
+    """
+    return divmod(_num_drawn(index), world_size)
+
+
+def training_units(
+    index: Index,
+    *,
+    seed: int,
+    unit_jets: int,
+    world_size: int = 1,
+    rank: int = 0,
+    first_jet: int = 0,
+) -> Iterator[WorkUnit]:
+    """Yield the endless stream of one rank's units, from the given position of its stream on."""
+    per_rank, _ = jets_per_pass(index, world_size)
+    if per_rank == 0:
+        return
+    for pass_number in count(first_jet // per_rank):
+        units = _shuffled_pass(index, seed, pass_number, unit_jets)
+        pass_position = pass_number * per_rank
+        for unit in _slice(units, rank * per_rank, (rank + 1) * per_rank):
+            moved = replace(unit, position=unit.position + pass_position)
+            skipped = max(0, first_jet - moved.position)
+            if skipped < len(moved):
+                yield replace(moved, first=moved.first + skipped, position=moved.position + skipped)
+
+
+def ordered_units(index: Index, *, unit_jets: int, world_size: int = 1, rank: int = 0) -> Iterator[WorkUnit]:
+    """Yield units that give every selected jet once, in the order of the files."""
+    total = sum(chunk.num_jets for chunk in index)
+    units: list[tuple[Draw, ...]] = []
+    draws: list[Draw] = []
+    for number, chunk in enumerate(index):
+        draws.append(Draw(number, chunk.num_jets, 0, chunk.num_jets))
+        if sum(draw.num_drawn for draw in draws) >= unit_jets:
+            units.append(tuple(draws))
+            draws = []
+    if draws:
+        units.append(tuple(draws))
+    everything = [_whole_unit(0, number, draws) for number, draws in enumerate(units)]
+    yield from _slice(everything, total * rank // world_size, total * (rank + 1) // world_size)
+
+
+def batch_cuts(unit: WorkUnit, batch_size: int) -> list[tuple[int, int]]:
+    """Cut a unit's jets where batches of the stream end.
+
+    Batches end at multiples of `batch_size` in the stream, so the first and the last piece of a unit may be
+    parts of batches that the neighbouring units complete.
+    """
+    to_next_end = -unit.position % batch_size or batch_size
+    ends = range(to_next_end, len(unit), batch_size)
+    return list(pairwise([0, *ends, len(unit)]))
+
+
+def draw_jets(
+    draw: Draw, weights: npt.NDArray[np.floating] | int, seed: int, pass_number: int
+) -> npt.NDArray[np.int64]:
+    """Choose a chunk's jets for a pass, in random order, and return those that belong to this draw.
+
+    `weights`: sampling weights of the chunk's selected jets, or just their number. Systematic sampling: a jet
+    of weight w is taken w times on average, and never more or less than w rounded up or down.
+    """
+    random = _random(seed, pass_number, draw.chunk, "draw")
+    if isinstance(weights, int):
+        jets = np.arange(weights)
+    else:
+        cumulative = np.cumsum(weights, dtype=np.float64)
+        marks = (np.arange(draw.num_drawn) + random.uniform()) * (cumulative[-1] / max(draw.num_drawn, 1))
+        jets = np.minimum(np.searchsorted(cumulative, marks, side="right"), len(cumulative) - 1)
+    random.shuffle(jets)
+    return jets[draw.first : draw.last]
+
+
+def unit_order(unit: WorkUnit, seed: int) -> npt.NDArray[np.int64]:
+    """Return the random order of all jets drawn for a unit."""
+    return _random(seed, unit.pass_number, unit.number, "order").permutation(_num_jets(unit.draws))
+
+
+def _random(seed: int, pass_number: int, number: int, purpose: str) -> np.random.Generator:
+    purposes = {"pass": 0, "draw": 1, "order": 2}
+    return np.random.default_rng([seed, pass_number, number, purposes[purpose]])
+
+
+def _num_drawn(index: Index) -> int:
+    # The tolerance keeps sums like ten times 0.1 from losing a jet.
+    return int(np.floor(sum(chunk.expected for chunk in index) + 1e-6))
+
+
+def _num_jets(draws: Sequence[Draw]) -> int:
+    return sum(draw.last - draw.first for draw in draws)
+
+
+def _whole_unit(pass_number: int, number: int, draws: tuple[Draw, ...]) -> WorkUnit:
+    return WorkUnit(pass_number, number, draws, first=0, last=_num_jets(draws), position=0)
+
+
+def _slice(units: Sequence[WorkUnit], first: int, last: int) -> Iterator[WorkUnit]:
+    """Yield the parts of consecutive units that hold jets first..last; positions count from `first`."""
+    start = 0
+    for unit in units:
+        begin, end = max(first - start, 0), min(last - start, len(unit))
+        if begin < end:
+            yield replace(unit, first=begin, last=end, position=start + begin - first)
+        start += len(unit)
+
+
+def _shuffled_pass(index: Index, seed: int, pass_number: int, unit_jets: int) -> list[WorkUnit]:
+    random = _random(seed, pass_number, 0, "pass")
+    strata: dict[str, list[int]] = {}
+    for number in random.permutation(len(index)):
+        strata.setdefault(index[number].stratum, []).append(int(number))
+    # How many jets each chunk gives: its expectation, rounded up or down at random with an exact sum.
+    order = [number for chunks in strata.values() for number in chunks]
+    total = _num_drawn(index)
+    cumulative = np.cumsum([index[number].expected for number in order])
+    marks = np.ceil(cumulative * (total / cumulative[-1]) - random.uniform(1e-6, 1 - 1e-6)).astype(np.int64)
+    num_drawn = dict(zip(order, np.diff(marks, prepend=0).tolist(), strict=True))
+
+    largest = max(len(chunks) for chunks in strata.values())
+    num_units = max(1, min(round(total / unit_jets), largest))
+    draws: list[list[Draw]] = [[] for _ in range(num_units)]
+    for chunks in strata.values():
+        _share_out(chunks, [num_drawn[number] for number in chunks], draws)
+    return [_whole_unit(pass_number, number, tuple(unit)) for number, unit in enumerate(draws) if unit]
+
+
+def _share_out(chunks: Sequence[int], num_drawn: Sequence[int], draws: list[list[Draw]]) -> None:
+    """Share the jets of a stratum's chunks evenly between the units."""
+    ends = np.cumsum(num_drawn)
+    share = ends[-1] / len(draws)
+    cuts = np.rint(np.arange(1, len(draws) + 1) * share).astype(np.int64)
+    after = np.minimum(np.searchsorted(ends, cuts), len(ends) - 1)
+    before = np.maximum(after - 1, 0)
+    nearest = np.where(ends[after] - cuts < np.abs(cuts - ends[before]), ends[after], ends[before])
+    cuts = np.where(np.abs(nearest - cuts) <= MIXING_TOLERANCE * share, nearest, cuts)
+    begin = 0
+    for unit, end in zip(draws, cuts.tolist(), strict=True):
+        touched = range(
+            int(np.searchsorted(ends, begin, side="right")),
+            int(np.searchsorted(ends, end - 1, side="right")) + 1,
+        )
+        for number in touched if begin < end else ():
+            start = int(ends[number]) - num_drawn[number]
+            first, last = max(begin - start, 0), min(end - start, num_drawn[number])
+            if first < last:
+                unit.append(Draw(chunks[number], num_drawn[number], first, last))
+        begin = end

@@ -1,0 +1,76 @@
+"""Bring features to a common scale: fit centre and scale on a sample of jets, apply them, clip.
+
+Axes: T particles.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from partt.data.columns import names_for_index, read_variables, select
+from partt.data.data_config import DataConfig, InputVariable
+from partt.data.jagged import Array, Jagged
+from partt.data.root_files import FileInfo
+from partt.errors import DataError
+
+# Percentiles do not get better with more jets, only memory use grows.
+MAX_JETS_TO_FIT = 500_000
+
+
+def standardize(contents: Array, variable: InputVariable, out: Array) -> None:
+    """Write clip((x - subtract_by) * multiply_by), or a raw variable as it is, to `out` in its precision."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        out[...] = contents
+        if variable.subtract_by is not None:
+            out -= out.dtype.type(variable.subtract_by)
+            out *= out.dtype.type(variable.multiply_by)
+            np.clip(out, variable.clip_min, variable.clip_max, out=out)
+
+
+def variables_to_fit(config: DataConfig) -> list[InputVariable]:
+    """Return the variables whose centre and scale the config leaves to a fit."""
+    return [variable for group in config.groups for variable in group.variables if variable.to_fit]
+
+
+def fit_standardization(config: DataConfig, files: Sequence[FileInfo]) -> DataConfig:
+    """Return the config with centre and scale of its `auto` variables.
+
+    Centre: median. Scale: 1 / max(p84 - p50, p50 - p16), or 1 where that is 0. The sample: the selected jets
+    among the first `data_fraction` of each file's entries. NaN counts as 0.
+    """
+    to_fit = variables_to_fit(config)
+    if not to_fit:
+        return config
+    num_entries = sum(file.num_entries for file in files)
+    fraction = min(config.preprocess.data_fraction, MAX_JETS_TO_FIT / max(num_entries, 1))
+    samples: dict[str, list[Array]] = {variable.name: [] for variable in to_fit}
+    for file in files:
+        stop = min(max(1, int(fraction * file.num_entries)), file.num_entries)
+        if stop == 0:
+            continue
+        variables = select(
+            config, read_variables(config, {*samples, *names_for_index(config)}, file, 0, stop), "train"
+        )
+        for name, sample in samples.items():
+            column = variables[name]
+            sample.append(column.contents if isinstance(column, Jagged) else column)
+    return config.with_parameters(
+        {variable.name: _fit(variable, samples[variable.name]) for variable in to_fit}
+    )
+
+
+def _fit(variable: InputVariable, values: Sequence[Array]) -> InputVariable:
+    joined = np.concatenate(values) if values else np.empty(0)
+    if len(joined) == 0:
+        raise DataError(
+            f"cannot fit the scale of {variable.name}: no jet in the first part of the files is selected"
+        )
+    low, centre, high = np.percentile(np.where(np.isnan(joined), 0, joined), [16, 50, 84])
+    width = max(high - centre, centre - low)
+    if not (np.isfinite(centre) and np.isfinite(width)):
+        raise DataError(
+            f"cannot fit the scale of {variable.name}: too many values are infinite; check its formula"
+        )
+    scale = 1 / width if width > 0 else 1
+    return replace(variable, subtract_by=float(centre), multiply_by=float(scale), to_fit=False)

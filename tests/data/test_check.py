@@ -1,0 +1,224 @@
+"""`partt check` finds what would break a job, and says what to do."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import yaml
+
+from conftest import FIXTURES
+from jets import make_jets, write_jets
+from partt.cli.main import main
+from partt.config import shipped_file
+from partt.data.jagged import Jagged
+from partt.data.root_files import write_tree
+
+
+def check(capsys, *arguments: str) -> tuple[int, dict]:
+    """Run `partt check --json`; return the exit code and the report."""
+    code = main(["check", *map(str, arguments), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def texts(report: dict, severity: str) -> list[str]:
+    return [f"{f['where']}: {f['text']}" for f in report["findings"] if f["severity"] == severity]
+
+
+def test_good_files_are_ready(tmp_path, capsys):
+    files = [write_jets(tmp_path / f"{seed}.root", 100, seed=seed) for seed in range(2)]
+    code, report = check(capsys, "jetclass_full", f"A:{files[0]}", f"B:{files[1]}")
+    assert code == 0
+    assert report["ready"]
+    assert [(group["name"], group["num_entries"]) for group in report["groups"]] == [("A", 100), ("B", 100)]
+    assert sum(sum(group["jets_by_class"].values()) for group in report["groups"]) == 200
+    assert report["branches"]["part_isMuon"]["type"] == "int32[]"
+    assert report["branches"]["jet_pt"]["type"] == "float32"
+    assert texts(report, "error") == []
+
+
+def test_the_layout_of_real_jetclass(capsys):
+    code, report = check(capsys, "jetclass_full", FIXTURES / "jetclass_vector_layout.root")
+    assert code == 0
+    assert report["branches"]["label_Hbb"]["type"] == "bool"
+    assert "class Hcc: has no jets among those read: a network cannot learn it" in texts(report, "warning")
+
+
+def test_the_tables_can_be_read(tmp_path, capsys):
+    file = write_jets(tmp_path / "a.root", 100)
+    assert main(["check", "jetclass_full", f"QCD:{file}"]) == 0
+    printed = capsys.readouterr().out
+    for text in ("QCD", "part_logptrel", "float32[]", "ready", "--deep reads them all"):
+        assert text in printed
+
+
+def test_broken_files_and_missing_branches_are_all_named(tmp_path, capsys):
+    jets = make_jets(20)
+    del jets["part_dzerr"]
+    write_tree(tmp_path / "lacking.root", jets)
+    (tmp_path / "page.root").write_text("<html><body>404</body></html>")
+    whole = write_jets(tmp_path / "whole.root", 200)
+    (tmp_path / "cut.root").write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    code, report = check(capsys, "jetclass_full", f"{tmp_path}/*.root")
+    errors = "\n".join(texts(report, "error"))
+    assert code == 3
+    assert len(texts(report, "error")) == 3
+    assert "page.root: this is a web page (HTML), not a ROOT file" in errors
+    assert "cut.root: the file is truncated" in errors
+    assert "lacking.root: tree 'tree' lacks part_dzerr; correct the names in the config, or map" in errors
+
+
+def test_deep_reads_everything(tmp_path, capsys):
+    jets = make_jets(300, seed=2)
+    jets["part_deta"].contents[-1] = np.inf
+    write_tree(tmp_path / "a.root", jets)
+    code, report = check(capsys, "jetclass_full", tmp_path / "a.root", "--limit", "100")
+    assert code == 0
+    assert report["groups"][0]["num_read"] == 100
+    code, report = check(capsys, "jetclass_full", tmp_path / "a.root", "--deep")
+    assert code == 3
+    assert report["branches"]["part_deta"]["infinite"] == 1
+    (error,) = texts(report, "error")
+    assert "a.root, entry 299: an input is infinite or a momentum is not finite (1 such jets)" in error
+
+
+def test_values_and_lengths(tmp_path, capsys):
+    jets = make_jets(100)
+    jets["part_d0val"].contents[:7] = np.nan
+    write_tree(tmp_path / "a.root", jets)
+    code, report = check(capsys, "jetclass_full", tmp_path / "a.root")
+    warnings = "\n".join(texts(report, "warning"))
+    assert code == 0
+    assert report["branches"]["part_d0val"]["nan"] == 7
+    assert "part_d0val: 7 NaN and 0 infinite" in warnings
+    assert "have no particles" in warnings
+    assert "have more than 128 particles (up to 140) and are cut" in warnings
+
+
+def test_lengths_that_disagree(tmp_path, capsys):
+    jets = make_jets(30)
+    column = jets["part_deta"]
+    lengths = column.lengths.copy()
+    lengths[8] += 1
+    contents = np.append(column.contents, np.float32(0))
+    jets["part_deta"] = Jagged(contents, np.concatenate([[0], np.cumsum(lengths)]))
+    write_tree(tmp_path / "a.root", jets)
+    code, report = check(capsys, "jetclass_full", tmp_path / "a.root")
+    assert code == 3
+    assert "a.root, entry 8: part_deltaR: part_deta and part_dphi disagree" in texts(report, "error")[0]
+
+
+def test_labels_and_balance(tmp_path, capsys):
+    two = make_jets(50, ["QCD"])
+    two["label_Hbb"] = two["label_Hbb"] | (np.arange(50) == 5)
+    write_tree(tmp_path / "two.root", two)
+    code, report = check(capsys, "jetclass_full", tmp_path / "two.root")
+    assert code == 3
+    assert "entry 5: exactly one label must be 1" in texts(report, "error")[0]
+    many, few = (
+        write_jets(tmp_path / "many.root", 300, ["QCD"]),
+        write_jets(tmp_path / "few.root", 3, ["Hbb"]),
+    )
+    code, report = check(capsys, "jetclass_full", many, few)
+    assert code == 0
+    assert any(
+        "QCD has 300 jets, Hbb only 3; consider reweighting" in text for text in texts(report, "warning")
+    )
+
+
+def test_units(tmp_path, capsys):
+    jets = make_jets(100)
+    for name in ("part_px", "part_py", "part_pz", "part_energy"):
+        jets[name] = Jagged(jets[name].contents * 1000, jets[name].offsets)
+    jets["part_d0err"] = Jagged(jets["part_d0err"].contents / 100, jets["part_d0err"].offsets)
+    write_tree(tmp_path / "a.root", jets)
+    _, report = check(capsys, "jetclass_full", tmp_path / "a.root")
+    warnings = "\n".join(texts(report, "warning"))
+    assert "these look like MeV; partt expects GeV" in warnings
+    assert "part_d0err: its median is 0.002: this looks like cm" in warnings
+    assert "part_dzerr: its median" not in warnings
+
+
+def test_other_types_in_one_file(tmp_path, capsys):
+    write_jets(tmp_path / "a.root", 20)
+    jets = make_jets(20, seed=1)
+    jets["part_charge"] = Jagged(jets["part_charge"].contents.astype(np.int32), jets["part_charge"].offsets)
+    write_tree(tmp_path / "b.root", jets)
+    code, report = check(capsys, "jetclass_full", f"{tmp_path}/*.root")
+    assert code == 0
+    (warning,) = [text for text in texts(report, "warning") if "part_charge" in text]
+    assert (
+        warning
+        == f"part_charge: has different types: float32[] in {tmp_path}/a.root, int32[] in {tmp_path}/b.root"
+    )
+
+
+def test_duplicates_between_train_and_test(tmp_path, capsys):
+    train = write_jets(tmp_path / "train.root", 50, seed=1)
+    shutil.copy2(train, tmp_path / "copy.root")
+    code, report = check(capsys, "jetclass_full", "--train", train, "--test", tmp_path / "copy.root")
+    assert code == 3
+    assert any("is in test and, as" in text for text in texts(report, "error"))
+    # the same jets written again, among others
+    jets, other = make_jets(50, seed=1), make_jets(50, seed=2)
+    write_tree(tmp_path / "again.root", [other, jets])
+    code, report = check(capsys, "jetclass_full", train, "--test", tmp_path / "again.root")
+    assert code == 3
+    with_particles = int((jets["part_px"].lengths > 0).sum())
+    assert f"jets: {with_particles} jets are both in train and in test: results would be too good" in texts(
+        report, "error"
+    )
+    code, _ = check(capsys, "jetclass_full", train, "--test", write_jets(tmp_path / "b.root", 50, seed=3))
+    assert code == 0
+
+
+def test_copies_inside_a_set(tmp_path, capsys):
+    jets = make_jets(20)
+    write_tree(tmp_path / "a.root", [jets, jets])
+    _, report = check(capsys, "jetclass_full", tmp_path / "a.root")
+    assert any("jets in train are copies of others" in text for text in texts(report, "warning"))
+
+
+def test_files_to_predict_need_no_labels(tmp_path, capsys):
+    jets = {name: column for name, column in make_jets(20).items() if not name.startswith("label_")}
+    write_tree(tmp_path / "a.root", jets)
+    assert check(capsys, "jetclass_full", tmp_path / "a.root")[0] == 3
+    assert check(capsys, "jetclass_full", tmp_path / "a.root", "--for", "predict")[0] == 0
+
+
+def test_automatic_preprocessing_and_reweighting_are_tried(tmp_path, capsys):
+    options = yaml.safe_load(shipped_file("data_configs", "jetclass_kin").read_text())
+    options["preprocess"] = {"method": "auto"}
+    options["weights"] = {
+        "use_precomputed_weights": False,
+        "reweight_method": "flat",
+        "reweight_vars": {"jet_sdmass": [-2, -1]},
+        "reweight_classes": ["label_QCD"],
+    }
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(options))
+    file = write_jets(tmp_path / "a.root", 50)
+    code, report = check(capsys, config, file)
+    assert code == 3
+    assert any("no jet of label_QCD lies in the bins" in text for text in texts(report, "error"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["jetclass_ful", "x.root"], 2, "did you mean 'jetclass_full'?"),
+        (["no/such.yaml", "x.root"], 2, "no such file: no/such.yaml"),
+        (["jetclass_full"], 2, "no files to check: name some"),
+        (["jetclass_full", "/no/such/*.root"], 3, "/no/such/*.root"),
+    ],
+)
+def test_wrong_turns(capsys, arguments, code, message):
+    assert main(["check", *arguments]) == code
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_debug_shows_the_traceback(capsys):
+    assert main(["check", "jetclass_ful", "x.root", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err

@@ -1,0 +1,474 @@
+"""From files to batches: order, workers, resumption, weights, cache, bad jets and files."""
+
+import os
+import signal
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from jets import CLASSES, make_jets, write_jets
+from partt.config import shipped_file
+from partt.data.data_config import DataConfig, load_data_config
+from partt.data.dataset import UnitReader, ordered_batches, training_batches
+from partt.data.file_lists import InputFile
+from partt.data.jagged import Jagged
+from partt.data.jet_batch import JetBatch, concatenate
+from partt.data.jet_source import JetSource, build_index, open_source, read_chunk
+from partt.errors import ConfigError, DataError
+
+FLAT = {
+    "use_precomputed_weights": False,
+    "reweight_method": "flat",
+    "reweight_vars": {"jet_sdmass": [0, 40, 80, 120, 1000]},
+    "reweight_classes": ["label_QCD", "label_Hbb", "label_Tbl"],
+}
+
+
+def config_with(tmp_path, **changes) -> DataConfig:
+    options = yaml.safe_load(shipped_file("data_configs", "jetclass_full").read_text()) | changes
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(options, sort_keys=False))
+    return load_data_config(str(tmp_path / "config.yaml"))
+
+
+@pytest.fixture
+def files(tmp_path) -> list[InputFile]:
+    """Three files of one class each, of different sizes."""
+    sizes = {"QCD": 120, "Hbb": 60, "Tbl": 33}
+    return [
+        InputFile(name, str(write_jets(tmp_path / f"{name}.root", size, [name], seed)))
+        for seed, (name, size) in enumerate(sizes.items())
+    ]
+
+
+def open_all(files, config=None, purpose="train", **options) -> JetSource:
+    return open_source(files, config or load_data_config("jetclass_full"), purpose, **options)
+
+
+def names(batch: JetBatch) -> list[tuple[int, int]]:
+    return list(zip(batch.source_file.tolist(), batch.source_entry.tolist(), strict=True))
+
+
+def first_batches(source, number, **options) -> list[JetBatch]:
+    index = build_index(source)
+    return list(islice(training_batches(source, index, batch_size=16, seed=5, **options), number))
+
+
+def test_a_pass_has_every_jet_once_and_mixes_the_classes(files):
+    source = open_all(files)
+    batches = first_batches(source, 213 // 16)
+    jets = [name for batch in batches for name in names(batch)]
+    assert len(set(jets)) == len(jets) == 213 // 16 * 16
+    assert {len(batch) for batch in batches} == {16}
+    for batch in batches:
+        assert 4 <= int((batch.labels == 0).sum()) <= 15  # 9 expected: hypergeometric, more than 4 sigma
+    assert torch.equal(
+        torch.cat([b.labels for b in batches]).bincount() > 0, torch.tensor([1, 1] + [0] * 7 + [1]) > 0
+    )
+
+
+def test_contents_follow_their_jet(files):
+    source = open_all(files)
+    in_order = concatenate(list(ordered_batches(source, build_index(source), batch_size=50)))
+    place = {name: number for number, name in enumerate(names(in_order))}
+    for batch in first_batches(source, 5):
+        again = in_order.take(np.array([place[name] for name in names(batch)]))
+        for field in ("particles", "momenta", "points", "offsets", "labels"):
+            assert torch.equal(getattr(batch, field), getattr(again, field))
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_order_does_not_depend_on_workers(files, num_workers):
+    source = open_all(files)
+    alone = first_batches(source, 30, unit_jets=40)
+    helped = first_batches(source, 30, unit_jets=40, num_workers=num_workers)
+    for one, other in zip(alone, helped, strict=True):
+        assert names(one) == names(other)
+        assert torch.equal(one.particles, other.particles)
+
+
+def test_reading_leaves_the_global_random_state_alone(files):
+    source = open_all(files)
+    states = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
+    first_batches(source, 3, num_workers=1)
+    assert np.array_equal(states[0], np.random.get_state()[1])  # noqa: NPY002
+    assert torch.equal(states[1], torch.get_rng_state())
+
+
+@pytest.mark.parametrize("first_batch", [0, 1, 7, 13, 14, 40])
+def test_resuming_at_a_batch(files, first_batch):
+    source = open_all(files)
+    whole = first_batches(source, 45, unit_jets=50)
+    rest = first_batches(source, 45 - first_batch, unit_jets=50, first_batch=first_batch)
+    assert [names(batch) for batch in rest] == [names(batch) for batch in whole[first_batch:]]
+
+
+def test_ranks_share_a_pass(files):
+    source = open_all(files)
+    ranks = [first_batches(source, 213 // 3 // 16, world_size=3, rank=rank) for rank in range(3)]
+    jets = [name for batches in ranks for batch in batches for name in names(batch)]
+    assert len(jets) == len(set(jets)) == 3 * 4 * 16
+
+
+def test_ordered_batches_give_every_jet_in_order(files):
+    source = open_all(files)
+    index = build_index(source)
+    batches = list(ordered_batches(source, index, batch_size=50, unit_jets=70, num_workers=2))
+    assert [len(batch) for batch in batches] == [50, 50, 50, 50, 13]
+    expected = [(number, entry) for number, size in enumerate((120, 60, 33)) for entry in range(size)]
+    assert [name for batch in batches for name in names(batch)] == expected
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 15, 16, 17])
+def test_files_of_all_sizes(tmp_path, size):
+    files = [InputFile("", str(write_jets(tmp_path / "few.root", size)))]
+    files.append(InputFile("", str(write_jets(tmp_path / "some.root", 20, seed=1))))
+    source = open_all(files)
+    batches = list(ordered_batches(source, build_index(source), batch_size=16))
+    assert sum(len(batch) for batch in batches) == 20 + size
+    jets = [name for batch in first_batches(source, (20 + size) // 16) for name in names(batch)]
+    assert len(jets) == len(set(jets))
+
+
+def test_lengths_are_cut_and_counted(tmp_path):
+    lengths = [0, 1, 127, 128, 129, 200]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    jets = make_jets(6)
+    jets |= {
+        name: Jagged(np.ones(offsets[-1], np.float32), offsets)
+        for name, column in jets.items()
+        if isinstance(column, Jagged)
+    }
+    file = InputFile("", str(write_jets(tmp_path / "a.root", 6, **jets)))
+    batch = read_chunk(open_all([file]), 0, 0, 6)
+    assert batch.lengths.tolist() == [0, 1, 127, 128, 128, 128]
+    assert batch.num_cut.tolist() == [0, 0, 0, 0, 1, 72]
+
+
+# --- weights ---
+
+
+def test_sampling_makes_the_spectrum_flat(tmp_path):
+    classes = ("QCD", "Hbb", "Tbl")
+    files = [
+        InputFile(name, str(write_jets(tmp_path / f"{name}.root", 900, [name], seed)))
+        for seed, name in enumerate(classes)
+    ]
+    weights = FLAT | {"reweight_threshold": 0}  # the rarest bin sets the scale: exactly flat
+    config = config_with(tmp_path, weights=weights, monitor_variables=["jet_sdmass"], observers=[])
+    source = open_all(files, config)
+    index = build_index(source)
+    num_batches = 400
+    batches = list(islice(training_batches(source, index, batch_size=64, seed=1), num_batches))
+    masses = np.concatenate([batch.observers["jet_sdmass"] for batch in batches])
+    labels = torch.cat([batch.labels for batch in batches]).numpy()
+    for label in (0, 1, 9):
+        counts, _ = np.histogram(masses[labels == label], bins=[0, 40, 80, 120, 1000])
+        assert counts.min() / counts.max() > 0.9
+        assert (labels == label).mean() == pytest.approx(1 / 3, abs=0.02)
+    assert torch.cat([batch.weights for batch in batches]).eq(1).all()
+
+
+def test_the_same_weights_in_the_loss(tmp_path):
+    file = InputFile("", str(write_jets(tmp_path / "a.root", 600, ("QCD", "Hbb", "Tbl"))))
+    source = open_all([file], config_with(tmp_path, weights=FLAT), reweighting="loss")
+    batches = first_batches(source, 600 // 16)
+    weights = torch.cat([batch.weights for batch in batches])
+    assert len({name for batch in batches for name in names(batch)}) == len(weights)
+    assert weights.mean() == pytest.approx(1, abs=0.05)
+    assert len(weights.unique()) > 3
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [(np.nan, "entry 7: the weight (weight) is nan"), (np.inf, "entry 7: the weight (weight) is inf")],
+)
+def test_weights_must_be_finite(tmp_path, weight, message):
+    weights = np.ones(20, np.float32)
+    weights[7] = weight
+    file = InputFile("", str(write_jets(tmp_path / "a.root", 20, weight=weights)))
+    config = config_with(tmp_path, weights={"use_precomputed_weights": True, "weight_branches": ["weight"]})
+    with pytest.raises(DataError, match="weights must be finite") as error:
+        build_index(open_all([file], config))
+    assert message in str(error.value)
+
+
+def test_negative_and_zero_event_weights(tmp_path):
+    weights = np.array([1, -1, 0, 4], np.float32).repeat(5)
+    file = InputFile("", str(write_jets(tmp_path / "a.root", 20, weight=weights)))
+    config = config_with(tmp_path, weights={"use_precomputed_weights": True, "weight_branches": ["weight"]})
+    source = open_all([file], config)
+    batch = concatenate(list(ordered_batches(source, build_index(source), batch_size=64)))
+    np.testing.assert_allclose(batch.weights, weights)  # their mean is 1
+    bad = InputFile("", str(write_jets(tmp_path / "b.root", 20, weight=-weights)))
+    with pytest.raises(DataError, match="mean weight of the jets is -1; it must be positive"):
+        build_index(open_all([bad], config))
+
+
+def test_negative_base_weights_are_refused(tmp_path):
+    file = InputFile("", str(write_jets(tmp_path / "a.root", 200, ("QCD", "Hbb", "Tbl"))))
+    config = config_with(tmp_path, weights=FLAT | {"reweight_basewgt": "jet_tau1 - 0.5"})
+    with pytest.raises(
+        DataError, match=r"entry \d+: weights.reweight_basewgt is -0.* negative or not finite"
+    ):
+        open_all([file], config)
+
+
+def test_a_class_without_jets_in_the_bins(tmp_path):
+    file = InputFile("", str(write_jets(tmp_path / "a.root", 100, ("QCD", "Hbb"))))
+    with pytest.raises(DataError, match="no jet of label_Tbl lies in the bins"):
+        open_all([file], config_with(tmp_path, weights=FLAT))
+
+
+def test_empty_bins_get_no_weight(tmp_path):
+    file = InputFile("", str(write_jets(tmp_path / "a.root", 300, ("QCD", "Hbb", "Tbl"))))
+    bins = {"reweight_vars": {"jet_sdmass": [-10, -5, 0, 50, 1000], "jet_nparticles": [0, 500]}}
+    source = open_all([file], config_with(tmp_path, weights=FLAT | bins))
+    for histogram in source.config.weights.reweight_hists.values():
+        assert np.asarray(histogram)[:2].tolist() == [[0], [0]]
+        assert np.all(np.asarray(histogram)[2:] > 0)
+
+
+# --- labels ---
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("label_QCD", 0, "entry 3: exactly one label must be 1 and the others 0, but none is set"),
+        (
+            "label_Hbb",
+            1,
+            "entry 3: exactly one label must be 1 and the others 0, but label_QCD = 1, label_Hbb = 1",
+        ),
+        ("label_QCD", 0.5, "entry 3: exactly one label must be 1 and the others 0, but label_QCD = 0.5"),
+        ("label_QCD", np.nan, "entry 3: exactly one label must be 1 and the others 0, but label_QCD = nan"),
+    ],
+)
+def test_wrong_labels(tmp_path, column, values, message):
+    labels = make_jets(9, ["QCD"])[column].astype(np.float32)
+    labels[3] = values
+    file = write_jets(tmp_path / "a.root", 9, ["QCD"], **{column: labels})
+    with pytest.raises(DataError) as error:
+        build_index(open_all([InputFile("", str(file))]))
+    assert str(error.value).startswith(f"{file}, {message} (1 such jets in 9)")
+    assert "`selection`" in str(error.value)
+
+
+def test_custom_labels(tmp_path):
+    labels = {
+        "type": "custom",
+        "value": {"truth": "label_Hbb + 2 * label_Tbl"},
+        "names": ["QCD", "Hbb", "Tbl"],
+    }
+    file = InputFile("", str(write_jets(tmp_path / "a.root", 30, ("QCD", "Hbb", "Tbl"))))
+    batch = read_chunk(open_all([file], config_with(tmp_path, labels=labels)), 0, 0, 30)
+    simple = read_chunk(open_all([file]), 0, 0, 30)
+    assert batch.labels.tolist() == [{0: 0, 1: 1, 9: 2}[label] for label in simple.labels.tolist()]
+    labels["names"] = ["QCD", "Hbb"]
+    with pytest.raises(DataError, match="the label truth is 2; with 2 names in labels.names"):
+        build_index(open_all([file], config_with(tmp_path, labels=labels)))
+
+
+def test_prediction_without_labels(tmp_path):
+    jets = {name: column for name, column in make_jets(25).items() if not name.startswith("label_")}
+    from partt.data.root_files import write_tree
+
+    write_tree(tmp_path / "a.root", jets)
+    source = open_all([InputFile("", str(tmp_path / "a.root"))], purpose="predict")
+    batch = read_chunk(source, 0, 0, 25)
+    assert batch.labels is None
+    assert set(batch.observers) == set(source.config.observers)
+    with pytest.raises(DataError, match="needs branches that are not there: label_H4q, label_Hbb"):
+        open_all([InputFile("", str(tmp_path / "a.root"))])
+
+
+def test_nothing_selected(files, tmp_path):
+    with pytest.raises(DataError, match="no jet passes the selection 'jet_pt > 1e9' in 3 files"):
+        build_index(open_all(files, config_with(tmp_path, selection="jet_pt > 1e9")))
+
+
+# --- values ---
+
+
+def file_with(tmp_path, branch: str, value: float) -> InputFile:
+    """Return 30 jets with one wrong value, in the third particle of jet 11."""
+    jets = make_jets(30, seed=3)
+    column = jets[branch]
+    assert isinstance(column, Jagged)
+    assert column.lengths[11] > 2
+    column.contents[column.offsets[11] + 2] = value
+    return InputFile("", str(write_jets(tmp_path / "a.root", 30, seed=3, **jets)))
+
+
+def test_nan_features_become_zero_and_are_counted(tmp_path):
+    batch = read_chunk(open_all([file_with(tmp_path, "part_d0val", np.nan)]), 0, 0, 30)
+    assert batch.num_nan.nonzero().flatten().tolist() == [11]
+    row = int(batch.offsets[11]) + 2
+    assert batch.particles[row, 11] == 0
+    assert not batch.bad.any()
+
+
+@pytest.mark.parametrize(
+    ("branch", "value", "is_bad"),
+    [
+        ("part_deta", np.inf, True),  # raw: stays infinite
+        ("part_d0err", np.inf, False),  # clipped to 1
+        ("part_d0val", -np.inf, False),  # tanh
+        ("part_px", np.nan, True),  # a momentum
+        ("part_energy", np.inf, True),
+        ("part_energy", 0.0, False),  # ln 0 is clipped
+    ],
+)
+def test_infinite_values(tmp_path, branch, value, is_bad):
+    file = file_with(tmp_path, branch, value)
+    batch = read_chunk(open_all([file], on_bad_jet="mark"), 0, 0, 30)
+    assert batch.bad.tolist() == [is_bad and jet == 11 for jet in range(30)]
+    assert torch.isfinite(batch.particles).all()
+    assert torch.isfinite(batch.momenta).all()
+    if is_bad:
+        assert (batch.particles[batch.offsets[11] : batch.offsets[12]] == 0).all()
+        assert len(batch.without_bad()) == 29
+        with pytest.raises(
+            DataError, match=r"a.root, entry 11: an input of this jet is infinite.*\(1 such jets"
+        ):
+            read_chunk(open_all([file]), 0, 0, 30)
+
+
+def test_particle_numbers_that_disagree(tmp_path):
+    jets = make_jets(30, seed=3)
+    shorter = jets["part_dzval"]
+    lengths = shorter.lengths.copy()
+    lengths[4] -= 1
+    jets["part_dzval"] = Jagged(shorter.contents[:-1], np.concatenate([[0], np.cumsum(lengths)]))
+    file = InputFile("", str(write_jets(tmp_path / "a.root", 30, **jets)))
+    with pytest.raises(DataError, match=r"a.root, entry 4: part_dz has \d+ values, but part_pt_log has \d+"):
+        read_chunk(open_all([file]), 0, 0, 30)
+
+
+def test_a_jet_variable_as_input(tmp_path):
+    options = yaml.safe_load(shipped_file("data_configs", "jetclass_full").read_text())
+    options["inputs"]["pf_features"]["vars"].append(["jet_pt", None])
+    file = InputFile("", str(write_jets(tmp_path / "a.root", 5)))
+    with pytest.raises(DataError, match="a.root: jet_pt has one value per jet; inputs need one per particle"):
+        read_chunk(open_all([file], config_with(tmp_path, **options)), 0, 0, 5)
+
+
+# --- errors on the way ---
+
+
+def test_errors_of_workers_keep_their_message(files, tmp_path):
+    source = open_all([*files, InputFile("x", file_with(tmp_path, "part_px", np.nan).url)])
+    with pytest.raises(DataError) as error:
+        first_batches(source, 20, num_workers=2)
+    assert str(error.value).startswith(f"{tmp_path / 'a.root'}, entry 11: an input of this jet is infinite")
+
+
+def test_a_dead_worker_is_a_clear_error(files, monkeypatch):
+    source = open_all(files)
+    monkeypatch.setattr(UnitReader, "_read", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(DataError, match="a process that reads jets has died.*use fewer workers"):
+        first_batches(source, 1, num_workers=1)
+
+
+def test_a_file_that_changes_while_reading(files):
+    source = open_all(files)
+    index = build_index(source)
+    write_jets(files[0].url, 120, ["QCD"], seed=9)
+    with pytest.raises(DataError, match="QCD.root.*changed"):
+        next(training_batches(source, index, batch_size=16, seed=0))
+
+
+def test_a_file_that_vanishes(files):
+    source = open_all(files)
+    index = build_index(source)
+    os.remove(files[1].url)  # noqa: PTH107
+    with pytest.raises(DataError, match="Hbb.root"):
+        list(ordered_batches(source, index, batch_size=16))
+
+
+def test_bad_files_are_skipped_up_to_a_limit(files, tmp_path):
+    broken = tmp_path / "broken.root"
+    broken.write_text("<html>not found</html>")
+    more = [*files, InputFile("QCD", str(broken))]
+    with pytest.raises(DataError, match="broken.root"):
+        open_all(more)
+    with pytest.raises(DataError, match="1 of 4 files are bad, more than --max-bad-fraction 0.05"):
+        open_all(more, on_bad_file="skip")
+    source = open_all(more, on_bad_file="skip", max_bad_fraction=0.3)
+    assert [bad.url for bad in source.bad_files] == [str(broken)]
+    assert len(source.files) == 3
+    with pytest.raises(DataError, match="all files of Top are bad"):
+        open_all([*files, InputFile("Top", str(broken))], on_bad_file="skip", max_bad_fraction=0.9)
+
+
+def test_auto_configs_must_be_fitted_before_prediction(files, tmp_path):
+    config = config_with(tmp_path, preprocess={"method": "auto"}, inputs={
+        "pf_features": {"length": 128, "vars": ["part_deta", "part_dphi"]},
+    })  # fmt: skip
+    with pytest.raises(ConfigError, match="not fitted yet: part_deta, part_dphi"):
+        read_chunk(open_all(files, config, purpose="predict"), 0, 0, 10)
+
+
+# --- the cache ---
+
+
+def test_the_cache_gives_the_same_batches(files, tmp_path):
+    config = config_with(tmp_path, monitor_variables=["jet_pt", "part_pt_log"], observers=[])
+    plain = first_batches(open_all(files, config), 20)
+    cached_source = open_all(files, config, cache=tmp_path / "cache")
+    for _ in range(2):
+        for one, other in zip(plain, first_batches(cached_source, 20), strict=True):
+            assert names(one) == names(other)
+            for field in (
+                "particles",
+                "momenta",
+                "points",
+                "offsets",
+                "labels",
+                "weights",
+                "num_cut",
+                "num_nan",
+            ):
+                assert torch.equal(getattr(one, field), getattr(other, field))
+            np.testing.assert_array_equal(one.observers["jet_pt"], other.observers["jet_pt"])
+            np.testing.assert_array_equal(
+                one.observers["part_pt_log"].contents, other.observers["part_pt_log"].contents
+            )
+    assert len(list((tmp_path / "cache").rglob("*.safetensors"))) == 3
+
+
+def test_the_cache_spares_reading(files, tmp_path, monkeypatch):
+    source = open_all(files, cache=tmp_path / "cache")
+    index = build_index(source)
+    before = list(ordered_batches(source, index, batch_size=100))
+    monkeypatch.setattr("partt.data.jet_source.read_variables", None)
+    after = list(ordered_batches(source, index, batch_size=100))
+    assert all(torch.equal(a.particles, b.particles) for a, b in zip(before, after, strict=True))
+
+
+def test_a_changed_file_or_config_is_not_taken_from_the_cache(files, tmp_path):
+    cache = tmp_path / "cache"
+    before = read_chunk(open_all(files, cache=cache), 0, 0, 120)
+    write_jets(files[0].url, 120, ["QCD"], seed=77)
+    after = read_chunk(open_all(files, cache=cache), 0, 0, 120)
+    assert not torch.equal(before.offsets, after.offsets)
+    selected = read_chunk(
+        open_all(files, config_with(tmp_path, selection="jet_nparticles > 20"), cache=cache), 0, 0, 120
+    )
+    assert len(selected) < len(after)
+
+
+def test_a_damaged_cache_file_is_made_anew(files, tmp_path):
+    source = open_all(files, cache=tmp_path / "cache")
+    before = read_chunk(source, 0, 0, 120)
+    (path,) = (tmp_path / "cache").rglob("*.safetensors")
+    path.write_bytes(path.read_bytes()[:-100])
+    assert torch.equal(read_chunk(source, 0, 0, 120).particles, before.particles)
+    assert read_chunk(source, 0, 0, 120).offsets.equal(before.offsets)
+
+
+def test_all_classes_are_known():
+    assert load_data_config("jetclass_full").class_names == CLASSES

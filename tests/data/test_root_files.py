@@ -1,0 +1,350 @@
+"""Reading and writing ROOT and parquet: every layout gives the same columns as uproot's own reader."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import awkward as ak
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import uproot
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partt.data import file_access, root_files
+from partt.data.file_info import make_chunks
+from partt.data.jagged import Column, Jagged, Table, to_awkward
+from partt.data.root_baskets import MissingOffsetsError
+from partt.data.root_files import inspect_file, read_columns, write_tree
+from partt.errors import DataError, OutputError
+
+VECTOR_LAYOUT = Path(__file__).parents[1] / "fixtures" / "jetclass_vector_layout.root"
+
+
+def jet_table(num_jets: int, seed: int = 1) -> dict[str, Column]:
+    rng = np.random.default_rng(seed)
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 5, num_jets))]).astype(np.int64)
+    total = int(offsets[-1])
+    return {
+        "part_px": Jagged(rng.normal(size=total).astype(np.float32), offsets),
+        "part_charge": Jagged(rng.integers(-1, 2, total).astype(np.int32), offsets),
+        "jet_pt": rng.uniform(500, 1000, num_jets).astype(np.float32),
+        "label_QCD": rng.integers(0, 2, num_jets).astype(bool),
+        "event": np.arange(num_jets, dtype=np.int64),
+    }
+
+
+def assert_same(left: Table, right: Table) -> None:
+    assert set(left) == set(right)
+    for name in left:
+        assert to_awkward(left[name]).to_list() == to_awkward(right[name]).to_list(), name
+
+
+def assert_like_uproot(path: Path, names: list[str], start: int, stop: int | None) -> None:
+    columns = read_columns(str(path), names, start, stop)
+    with uproot.open(path) as file:
+        expected = file["tree"].arrays(names, entry_start=start, entry_stop=stop)
+    assert list(columns) == names
+    for name, column in columns.items():
+        values = column.contents if isinstance(column, Jagged) else column
+        assert values.dtype.isnative
+        assert values.dtype == np.dtype(str(ak.type(expected[name]).content).rpartition(" ")[2])
+        assert ak.to_list(to_awkward(column)) == ak.to_list(expected[name])
+        if isinstance(column, Jagged):
+            assert column.offsets.dtype == np.int64
+            assert column.offsets[0] == 0
+            assert column.offsets[-1] == len(column.contents)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, None), (0, 0), (30, 30), (7, 8), (1, 29)])
+def test_vectors_written_by_root(start: int, stop: int | None) -> None:
+    names = list(inspect_file(str(VECTOR_LAYOUT)).branches)
+    assert_like_uproot(VECTOR_LAYOUT, names, start, stop)
+
+
+def test_what_a_file_holds() -> None:
+    info = inspect_file(str(VECTOR_LAYOUT), max_chunk=20)
+    assert (info.tree, info.num_entries, info.chunks) == ("tree", 30, ((0, 15), (15, 30)))
+    assert {info.branches[name] for name in ("part_px", "part_isPhoton", "label_Hbb", "label_Zqq")} == {
+        "float32[]",
+        "int32[]",
+        "bool",
+        "int32",
+    }
+
+
+def test_columns_of_equal_lengths_share_their_offsets() -> None:
+    columns = read_columns(str(VECTOR_LAYOUT), ["part_px", "part_charge", "part_isMuon"], 3, 9)
+    assert columns["part_px"].offsets is columns["part_charge"].offsets is columns["part_isMuon"].offsets
+
+
+def test_columns_of_other_lengths_keep_their_own(tmp_path: Path) -> None:
+    table = {
+        "part_a": Jagged(np.ones(3, np.float32), np.array([0, 1, 3])),
+        "part_b": Jagged(np.ones(3, np.float32), np.array([0, 2, 3])),
+    }
+    write_tree(tmp_path / "x.root", table)
+    columns = read_columns(str(tmp_path / "x.root"), ["part_a", "part_b"])
+    assert columns["part_a"].lengths.tolist() == [1, 2]
+    assert columns["part_b"].lengths.tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("compression", ["ZLIB", "LZ4", "ZSTD", "LZMA", None])
+def test_compressions_and_number_types(tmp_path: Path, compression: str | None) -> None:
+    path = tmp_path / "x.root"
+    types = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
+    rows = {name: np.arange(100).astype(name) for name in types}
+    rows["flag"] = np.arange(100) % 3 == 0
+    rows["fixed"] = np.arange(300, dtype=np.float32).reshape(100, 3)
+    rows["list"] = ak.unflatten(np.arange(300.0), [0, 6] * 50)
+    with uproot.recreate(path, compression=compression and getattr(uproot, compression)(1)) as file:
+        tree = file.mktree("tree", {name: ak.Array(values).type.content for name, values in rows.items()})
+        tree.extend(rows)
+        tree.extend({name: values[:7] for name, values in rows.items()})
+    for start, stop in ((0, None), (99, 101), (100, 107), (5, 5)):
+        assert_like_uproot(path, list(rows), start, stop)
+    assert inspect_file(str(path), max_chunk=99).chunks == ((0, 50), (50, 107))
+    assert inspect_file(str(path)).branches["fixed"] == "float32[]"
+
+
+def test_rntuple(tmp_path: Path) -> None:
+    path = tmp_path / "x.root"
+    rows = {"part_px": ak.Array([[1.0, 2.0], [], [3.0]]), "n": np.array([1, 2, 3], np.int32)}
+    rows |= {"flag": np.array([True, False, True]), "text": ak.Array(["a", "b", "c"])}
+    rows |= {"fixed": np.ones((3, 2), np.float32)}
+    with uproot.recreate(path) as file:
+        ntuple = file.mkrntuple("tree", rows)
+        ntuple.extend(rows)
+    info = inspect_file(str(path), max_chunk=4)
+    assert (info.num_entries, info.chunks) == (6, ((0, 3), (3, 6)))
+    assert {name: info.branches[name] for name in ("part_px", "n", "flag", "fixed")} == {
+        "part_px": "float64[]",
+        "n": "int32",
+        "flag": "bool",
+        "fixed": "float32[]",
+    }
+    for start, stop in ((0, None), (2, 5), (4, 4)):
+        assert_like_uproot(path, ["part_px", "n", "flag", "fixed"], start, stop)
+    with pytest.raises(DataError, match="branch 'text' has type string"):
+        read_columns(str(path), ["text"])
+
+
+def test_branches_that_are_not_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "x.root"
+    with uproot.recreate(path) as file:
+        file.mktree("tree", {"name": "string", "x": "int32"}).extend(
+            {"name": ak.Array(["a", "b"]), "x": np.array([1, 2], np.int32)}
+        )
+    assert read_columns(str(path), ["x"])["x"].tolist() == [1, 2]
+    with pytest.raises(DataError, match=r"branch 'name' has type .*only numbers"):
+        read_columns(str(path), ["name"])
+
+
+def test_baskets_without_offsets_are_left_to_uproot(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["part_px", "jet_pt"]
+    expected = read_columns(str(VECTOR_LAYOUT), names, 2, 20)
+
+    def refuse(*_args: object, **_options: object) -> Column:
+        raise MissingOffsetsError
+
+    monkeypatch.setattr(root_files, "decode", refuse)
+    assert_same(read_columns(str(VECTOR_LAYOUT), names, 2, 20), expected)
+
+
+@pytest.mark.parametrize(("gap", "most"), [(0, 10**9), (10**9, 10**9), (10**9, 5000), (-1, 0)])
+def test_how_requests_are_joined_does_not_matter(
+    gap: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = list(inspect_file(str(VECTOR_LAYOUT)).branches)
+    expected = read_columns(str(VECTOR_LAYOUT), names, 2, 20)
+    monkeypatch.setattr(file_access, "MERGE_GAP", gap)
+    monkeypatch.setattr(file_access, "MAX_REQUEST", most)
+    assert_same(read_columns(str(VECTOR_LAYOUT), names, 2, 20), expected)
+
+
+def test_newest_cycle_wins(tmp_path: Path) -> None:
+    path = tmp_path / "x.root"
+    with uproot.recreate(path) as file:
+        for value in (1, 2):
+            file.mktree("tree", {"x": "int32"}).extend({"x": np.array([value], np.int32)})
+    assert inspect_file(str(path)).tree == "tree"
+    assert read_columns(str(path), ["x"])["x"].tolist() == [2]
+    assert read_columns(str(path), ["x"], tree="tree;1")["x"].tolist() == [2]
+
+
+def test_tree_in_a_folder_and_odd_file_name(tmp_path: Path) -> None:
+    path = tmp_path / "odd:name 1.root"
+    with uproot.recreate(path.open("w+b")) as file:
+        file.mktree("deep/events", {"x": "int32"}).extend({"x": np.array([5], np.int32)})
+    assert inspect_file(str(path)).tree == "deep/events"
+    assert read_columns(str(path), ["x"])["x"].tolist() == [5]
+
+
+def test_parquet(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.parquet")
+    table = jet_table(10)
+    columns = {name: pa.array(ak.to_list(to_awkward(column))) for name, column in table.items()}
+    columns["part_px"] = columns["part_px"].cast(pa.list_(pa.float32()))
+    columns["text"] = pa.array(list("abcdefghij"))
+    pa.parquet.write_table(pa.table(columns), path, row_group_size=4)
+    info = inspect_file(path, max_chunk=5)
+    assert (info.tree, info.num_entries, info.chunks) == ("", 10, ((0, 4), (4, 8), (8, 10)))
+    assert (info.branches["part_px"], info.branches["label_QCD"]) == ("float32[]", "bool")
+    for start, stop in ((0, 10), (3, 9), (4, 4), (9, 10)):
+        columns = read_columns(path, list(table), start, stop)
+        assert_same(columns, {name: _cut(column, start, stop) for name, column in table.items()})
+        assert columns["part_px"].offsets is columns["part_charge"].offsets
+    with pytest.raises(DataError, match="has no branch 'part_pq'; nearest names: part_px"):
+        read_columns(path, ["part_pq"])
+    with pytest.raises(DataError, match="branch 'text' has type string"):
+        read_columns(path, ["text"])
+    pa.parquet.write_table(pa.table({"x": [1, None]}), path)
+    with pytest.raises(DataError, match="branch 'x' has missing values"):
+        read_columns(path, ["x"])
+
+
+def _cut(column: Column, start: int, stop: int) -> Column:
+    if not isinstance(column, Jagged):
+        return column[start:stop]
+    edges = column.offsets[start : stop + 1]
+    return Jagged(column.contents[edges[0] : edges[-1]], edges - edges[0])
+
+
+@pytest.mark.parametrize("num_jets", [0, 1, 99, 100, 101])
+def test_written_tables_come_back(tmp_path: Path, num_jets: int) -> None:
+    path = tmp_path / "deep" / "x.root"
+    table = jet_table(num_jets)
+    assert write_tree(path, table) == num_jets
+    columns = read_columns(str(path), list(table))
+    assert_same(columns, table)
+    assert all(_dtype(columns[name]) == _dtype(table[name]) for name in table)
+    assert sum(stop - start for start, stop in inspect_file(str(path), max_chunk=100).chunks) == num_jets
+
+
+def _dtype(column: Column) -> np.dtype:
+    return column.contents.dtype if isinstance(column, Jagged) else column.dtype
+
+
+def test_written_as_a_ttree_with_one_counter_and_lz4(tmp_path: Path) -> None:
+    write_tree(tmp_path / "x.root", jet_table(5), tree="jets")
+    with uproot.open(tmp_path / "x.root") as file:
+        assert file.classnames() == {"jets;1": "TTree"}
+        assert isinstance(file.file.compression, uproot.LZ4)
+        assert sorted(file["jets"].keys()) == sorted(["npart", *jet_table(5)])
+
+
+def test_tables_are_written_as_they_come(tmp_path: Path) -> None:
+    made = []
+
+    def tables() -> Iterator[Table]:
+        for i, num_jets in enumerate((3, 0, 70, 1)):
+            made.append(i)
+            yield jet_table(num_jets, seed=i)
+
+    path = tmp_path / "x.root"
+    assert write_tree(path, tables()) == 74
+    assert made == [0, 1, 2, 3]
+    assert read_columns(str(path), ["event"])["event"].tolist() == [0, 1, 2, *range(70), 0]
+    assert_same(read_columns(str(path), list(jet_table(1)), 3, 73), jet_table(70, seed=2))
+
+
+def test_a_failure_while_writing_leaves_no_file(tmp_path: Path) -> None:
+    def tables() -> Iterator[Table]:
+        yield jet_table(3)
+        raise RuntimeError("generator failed")
+
+    with pytest.raises(RuntimeError, match="generator failed"):
+        write_tree(tmp_path / "x.root", tables())
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(DataError, match="nothing to write"):
+        write_tree(tmp_path / "x.root", [])
+
+
+def test_unwritable_place(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match=r"cannot write .*file/x\.root"):
+        write_tree(tmp_path / "file" / "x.root", jet_table(3))
+
+
+def run_python(script: str, *arguments: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_disk_full(tmp_path: Path) -> None:
+    script = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from partt.data.root_files import write_tree
+from partt.errors import OutputError
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+rng = np.random.default_rng(1)
+try:
+    write_tree(sys.argv[1], ({"x": rng.normal(size=5000)} for _ in range(20)))
+except OutputError as error:
+    assert "cannot write" in str(error) and "x.root" in str(error), error
+else:
+    raise AssertionError("written in spite of the limit")
+assert list(Path(sys.argv[1]).parent.iterdir()) == []
+"""
+    run_python(script, str(tmp_path / "x.root"))
+
+
+def test_many_files_with_few_descriptors_and_forked_readers(tmp_path: Path) -> None:
+    write_tree(tmp_path / "x_0.root", jet_table(20))
+    with uproot.recreate(tmp_path / "n_0.root") as file:
+        file.mkrntuple("tree", {"event": np.arange(20)})
+    for i in range(1, 499):
+        kind = "n" if i % 10 == 0 else "x"
+        (tmp_path / f"{kind}_{i}.root").hardlink_to(tmp_path / f"{kind}_0.root")
+    script = """
+import multiprocessing, os, resource, sys
+from partt.data.root_files import inspect_file, read_columns
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+def total(url):
+    return sum(int(read_columns(url, ["event"], *chunk)["event"].sum()) for chunk in inspect_file(url).chunks)
+
+os.chdir(sys.argv[1])
+files = sorted(os.listdir("."))
+assert len(files) == 500
+assert {total(name) for name in files} == {190}
+context = multiprocessing.get_context("fork")
+with context.Pool(2) as pool:
+    results = pool.map_async(total, files[:60])
+    assert {total(name) for name in files[:60]} == {190}
+    assert set(results.get(60)) == {190}
+"""
+    run_python(script, str(tmp_path))
+
+
+@given(st.lists(st.integers(1, 60), max_size=20), st.integers(1, 50))
+def test_chunks_cover_all_entries_in_order(sizes: list[int], max_chunk: int) -> None:
+    boundaries = [0, *np.cumsum(sizes, dtype=int).tolist()]
+    chunks = make_chunks(boundaries, max_chunk)
+    assert [start for start, _ in chunks] + boundaries[-1:] == [0, *(stop for _, stop in chunks)]
+    assert all(0 < stop - start <= max_chunk for start, stop in chunks)
+    if max(sizes, default=0) <= max_chunk:
+        assert {stop for _, stop in chunks} <= set(boundaries)
+
+
+def test_remembered_trees_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(root_files, "MAX_KEPT_BYTES", 16_000)
+    for i in range(10):
+        write_tree(tmp_path / f"{i}.root", jet_table(2))
+        inspect_file(str(tmp_path / f"{i}.root"))
+    kept = [known.info.url for known in root_files._tree_maps.values()]
+    assert len(kept) <= 4
+    assert kept[-1] == str(tmp_path / "9.root")

@@ -1,0 +1,57 @@
+"""The code in README and docs runs."""
+
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT
+from jets import write_jets
+from partt.cli.main import main
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Enter a folder with the files that the docs speak of."""
+    for seed, (name, label) in enumerate(
+        [
+            ("demo/jets", "QCD"),
+            ("demo/qcd_0", "QCD"),
+            ("demo/hbb_0", "Hbb"),
+            ("data/TTBar_0", "Tbqq"),
+            ("data/ZJets_0", "QCD"),
+        ]
+    ):
+        write_jets(tmp_path / f"{name}.root", 600, [label], seed)
+    (tmp_path / "files.txt").write_text("TTBar:data/TTBar_*.root\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_run(page, folder):
+    for code in blocks(page, "python"):
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, f"{code}\n{result.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_run(page, folder):
+    for block in blocks(page, ""):
+        for line in block.splitlines():
+            if line.startswith("partt ") and "root://" not in line:  # remote files have tests of their own
+                assert main(shlex.split(line, comments=True)[1:]) == 0, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).exists(), target

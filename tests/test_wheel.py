@@ -1,0 +1,53 @@
+"""What `pip install` gives is complete: shipped configs and recipes are found by name, types are marked."""
+
+import os
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from conftest import ROOT
+from jets import write_jets
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    (path,) = folder.glob("partt-*.whl")
+    return path
+
+
+def test_an_installed_wheel_finds_its_configs(wheel, tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--target",
+        str(tmp_path / "site"),
+        str(wheel),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    write_jets(tmp_path / "jets.root", 20)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
+    code = "import partt, sys; print(partt.__file__); from partt.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "check", "jetclass_full", "jets.root"]
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith(str(tmp_path / "site"))
+
+
+def test_the_wheel_holds_what_the_repository_shows(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for folder in ("data_configs", "training"):
+        for path in (ROOT / folder).iterdir():
+            assert f"partt/{folder}/{path.name}" in names
+    assert "partt/py.typed" in names
+    assert not [name for name in names if name.startswith("tests/")]
