@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from partt.errors import DataError
 from partt.model.attention import mask_to_bias
 from partt.model.blocks import ClassBlock, ParticleBlock
 from partt.model.config import ParticleTransformerConfig
@@ -37,6 +38,7 @@ class ParticleTransformer(nn.Module):
     def __init__(self, config: ParticleTransformerConfig, num_features: int, num_classes: int) -> None:
         super().__init__()
         self.config = config
+        self.needs_momenta = config.pair_widths is not None
         self.particle_embedding = _particle_embedding(config, num_features)
         self.pair_embedding = _pair_embedding(config)
         self.blocks = nn.ModuleList(ParticleBlock(config) for _ in range(config.num_blocks))
@@ -47,17 +49,20 @@ class ParticleTransformer(nn.Module):
         initialise(self)
 
     def forward(
-        self, particles: Tensor, momenta: Tensor, offsets: Tensor, points: Tensor | None = None
+        self, particles: Tensor, momenta: Tensor | None, offsets: Tensor, points: Tensor | None = None
     ) -> Tensor:
         """Return logits (B, C) from features (T, F), momenta (T, 4) in GeV and offsets (B + 1)."""
         del points  # for networks with coordinates
         logits: Tensor = self.head(self.embed_jets(particles, momenta, offsets))
         return logits
 
-    def embed_jets(self, particles: Tensor, momenta: Tensor, offsets: Tensor) -> Tensor:
+    def embed_jets(self, particles: Tensor, momenta: Tensor | None, offsets: Tensor) -> Tensor:
         """Return the jets' embeddings (B, D): what the head turns into logits."""
+        if self.needs_momenta and momenta is None:
+            raise DataError("pair features need four-momenta: add the input pf_vectors to the data config")
         if self.training and self.config.trim:
-            particles, momenta, offsets = trim_jets(particles, momenta, offsets)
+            kept, offsets = trim_jets(offsets)
+            particles, momenta = particles[kept], momenta if momenta is None else momenta[kept]
         groups = group_jets(offsets)
         embed = self._embed_packed if self.training else self._embed_groups
         tokens = [
@@ -68,15 +73,15 @@ class ParticleTransformer(nn.Module):
         embeddings: Tensor = self.norm(torch.cat(tokens)[in_order])
         return embeddings
 
-    def forward_dense(self, particles: Tensor, momenta: Tensor, mask: Tensor) -> Tensor:
+    def forward_dense(self, particles: Tensor, momenta: Tensor | None, mask: Tensor) -> Tensor:
         """Return logits (B, C) from padded features (B, P, F), momenta (B, P, 4) and mask (B, P)."""
         logits: Tensor = self.head(self.norm(self.encode(*self.embed(particles, momenta), mask)))
         return logits
 
-    def embed(self, particles: Tensor, momenta: Tensor) -> tuple[Tensor, Tensor | None]:
+    def embed(self, particles: Tensor, momenta: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return tokens (G, P, D) and the pairs' bias (H, G, P, P) of a padded group of jets."""
         x = self.particle_embedding(particles)
-        if self.pair_embedding is None:
+        if self.pair_embedding is None or momenta is None:
             return x, None
         num_particles = particles.shape[1]
         features = pair_features(momenta, *triangle(num_particles, momenta.device))  # (G, N, 4)
@@ -101,22 +106,25 @@ class ParticleTransformer(nn.Module):
         return token
 
     def _embed_groups(
-        self, particles: Tensor, momenta: Tensor, offsets: Tensor, groups: Sequence[Group]
+        self, particles: Tensor, momenta: Tensor | None, offsets: Tensor, groups: Sequence[Group]
     ) -> Iterable[tuple[Tensor, Tensor | None]]:
         """Embed group by group: in evaluation nothing couples the jets, and a group fits the cache."""
         del offsets
         for group in groups:
-            yield self.embed(take_rows(particles, group.rows), take_rows(momenta, group.rows))
+            rows = group.rows
+            yield self.embed(
+                take_rows(particles, rows), None if momenta is None else take_rows(momenta, rows)
+            )
 
     def _embed_packed(
-        self, particles: Tensor, momenta: Tensor, offsets: Tensor, groups: Sequence[Group]
+        self, particles: Tensor, momenta: Tensor | None, offsets: Tensor, groups: Sequence[Group]
     ) -> Iterable[tuple[Tensor, Tensor | None]]:
         """Embed the real particles and pairs of the whole batch, which BatchNorm must see, then group."""
         x = self.particle_embedding(particles)  # (T, D)
         rows = torch.cat([group.rows.flatten() for group in groups])
         xs = x.index_select(0, rows).split([group.rows.numel() for group in groups])
         tokens = [x.view(*group.rows.shape, -1) for x, group in zip(xs, groups, strict=True)]
-        if self.pair_embedding is None:
+        if self.pair_embedding is None or momenta is None:
             return [(x, None) for x in tokens]
         pairs = pack_pairs(offsets)
         bias = self.pair_embedding(pair_features(momenta, pairs.first, pairs.second))  # (H, N)

@@ -26,15 +26,16 @@ ENTRY_POINT_GROUP = "partt.models"
 class Network(Protocol):
     """What every network is: an nn.Module with a config that is called like this.
 
-    It turns particles (T, F), momenta (T, 4) in GeV, offsets (B + 1), and points (T, 2) if
-    `needs_points`, into logits (B, C).
+    It turns particles (T, F), momenta (T, 4) in GeV if `needs_momenta`, offsets (B + 1), and points
+    (T, 2) if `needs_points`, into logits (B, C).
     """
 
     config: Record
+    needs_momenta: bool
     needs_points: bool
 
     def __call__(
-        self, particles: Tensor, momenta: Tensor, offsets: Tensor, points: Tensor | None = None
+        self, particles: Tensor, momenta: Tensor | None, offsets: Tensor, points: Tensor | None = None
     ) -> Tensor:
         """Return the logits."""
         ...

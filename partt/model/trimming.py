@@ -1,20 +1,21 @@
 """The regulariser of the published training: long jets of a batch lose random particles.
 
-Axes: B jets, T particles of all jets.
+Axes: B jets.
 """
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from partt.model.packing import jet_of_row
 
 QUANTILES = (0.9, 1.02)  # q is drawn uniformly from here; above 1 nothing is cut
 
 
-def trim_jets(particles: Tensor, momenta: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Cut a batch to a random quantile of its multiplicities; which particles a jet loses is random.
+def trim_jets(offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """Cut a batch with offsets (B + 1) to a random quantile of its multiplicities.
 
-    Takes and returns features (T, F), momenta (T, 4) and offsets (B + 1).
+    Return the rows that stay, in order, and the new offsets. Which particles a long jet loses is random.
     """
     lengths = offsets.diff()
     quantile = torch.empty((), dtype=torch.float64, device=offsets.device).uniform_(*QUANTILES).clamp(max=1)
@@ -24,5 +25,4 @@ def trim_jets(particles: Tensor, momenta: Tensor, offsets: Tensor) -> tuple[Tens
     order = (jets + chance).argsort()  # jet after jet, each in random order
     rank = torch.arange(len(order), device=offsets.device) - offsets[jets]
     kept = order[rank < limit].sort().values
-    new_lengths = torch.minimum(lengths, limit)
-    return particles[kept], momenta[kept], torch.nn.functional.pad(new_lengths.cumsum(0), (1, 0))
+    return kept, functional.pad(torch.minimum(lengths, limit).cumsum(0), (1, 0))

@@ -5,14 +5,17 @@ channel h * (D / H) + d to d * H + h; weaver-core >= 0.5 does not move channels.
 gives chance-level output without any complaint, so an import must know the dialect.
 """
 
+import pickle
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
 from partt.errors import DataError
+from partt.model.baselines.particlenet import ParticleNetConfig
 from partt.model.config import ParticleTransformerConfig
 
 State: TypeAlias = dict[str, Tensor]
@@ -78,6 +81,48 @@ def export_particle_transformer(
         weaver_state[weaver] = tensor[..., None] if _CONVOLUTION.fullmatch(name) else tensor
     weaver_state["cls_token"] = weaver_state["cls_token"].view(1, 1, -1)
     return weaver_state
+
+
+def import_particlenet(weaver_state: Mapping[str, Tensor]) -> tuple[ParticleNetConfig, State]:
+    """Return the config and the state dict of the ParticleNet in a weaver state dict.
+
+    The config is read off the shapes, but for the number of neighbours, which is taken as published (16).
+    """
+    state = strip_prefix(weaver_state)
+    widths: dict[int, list[int]] = {}
+    for name, tensor in state.items():
+        if match := re.fullmatch(r"edge_convs\.(\d+)\.convs\.(\d+)\.weight", name):
+            widths.setdefault(int(match[1]), []).append(len(tensor))
+    if not widths or "fc.0.0.weight" not in state:
+        raise DataError("not a ParticleNet: no edge_convs.*, fc.0.0.weight; is --arch right?")
+    config = ParticleNetConfig(
+        convolutions=tuple(tuple(widths[index]) for index in sorted(widths)),
+        hidden_width=len(state["fc.0.0.weight"]),
+    )
+    return config, {f"weaver.{name}": tensor for name, tensor in state.items()}
+
+
+def export_particlenet(state: Mapping[str, Tensor]) -> State:
+    """Return the weaver state dict of a ParticleNet."""
+    return {name.removeprefix("weaver."): tensor for name, tensor in state.items()}
+
+
+def read_weaver_file(path: str | Path) -> State:
+    """Read a .pt file that holds a state dict, on the CPU, tensors only: nothing in it is executed."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise DataError(f"no such file: {path}") from error
+    except pickle.UnpicklingError as error:
+        raise DataError(
+            f"{path} is refused: it is damaged, or holds more than tensors, which could execute anything; "
+            "save the state dict alone, with torch.save(model.state_dict(), file)"
+        ) from error
+    except (OSError, RuntimeError, EOFError, KeyError, ValueError, AttributeError) as error:
+        raise DataError(f"cannot read {path} as a state dict: {error}") from error
+    if not isinstance(state, dict) or not all(isinstance(tensor, Tensor) for tensor in state.values()):
+        raise DataError(f"{path} is not a state dict: it must map names to tensors")
+    return dict(state)
 
 
 def strip_prefix(state: Mapping[str, Tensor]) -> State:

@@ -31,6 +31,7 @@ class ParticleNetConfig(Record):
 class ParticleNet(nn.Module):
     """Edge convolutions among the nearest neighbours of every particle."""
 
+    needs_momenta: ClassVar[bool] = False
     needs_points: ClassVar[bool] = True
 
     def __init__(self, config: ParticleNetConfig, num_features: int, num_classes: int) -> None:
@@ -46,7 +47,7 @@ class ParticleNet(nn.Module):
         )
 
     def forward(
-        self, particles: Tensor, momenta: Tensor, offsets: Tensor, points: Tensor | None = None
+        self, particles: Tensor, momenta: Tensor | None, offsets: Tensor, points: Tensor | None = None
     ) -> Tensor:
         """Return logits (B, C) from features (T, F), offsets (B + 1) and coordinates points (T, 2)."""
         del momenta  # for networks with pair features

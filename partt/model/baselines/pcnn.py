@@ -29,6 +29,7 @@ class PCNNConfig(Record):
 class PCNN(nn.Module):
     """Convolutions over neighbours in the list of particles, mean over the jet."""
 
+    needs_momenta: ClassVar[bool] = False
     needs_points: ClassVar[bool] = False
 
     def __init__(self, config: PCNNConfig, num_features: int, num_classes: int) -> None:
@@ -48,7 +49,7 @@ class PCNN(nn.Module):
         )
 
     def forward(
-        self, particles: Tensor, momenta: Tensor, offsets: Tensor, points: Tensor | None = None
+        self, particles: Tensor, momenta: Tensor | None, offsets: Tensor, points: Tensor | None = None
     ) -> Tensor:
         """Return logits (B, C) from features (T, F) and offsets (B + 1)."""
         del momenta, points

@@ -23,6 +23,7 @@ class PFNConfig(Record):
 class PFN(nn.Module):
     """F(Σ Φ(particle)): what a jet is does not depend on the order of its particles."""
 
+    needs_momenta: ClassVar[bool] = False
     needs_points: ClassVar[bool] = False
 
     def __init__(self, config: PFNConfig, num_features: int, num_classes: int) -> None:
@@ -33,7 +34,7 @@ class PFN(nn.Module):
         self.head = nn.Linear(config.jet_widths[-1], num_classes)
 
     def forward(
-        self, particles: Tensor, momenta: Tensor, offsets: Tensor, points: Tensor | None = None
+        self, particles: Tensor, momenta: Tensor | None, offsets: Tensor, points: Tensor | None = None
     ) -> Tensor:
         """Return logits (B, C) from features (T, F) and offsets (B + 1)."""
         del momenta, points

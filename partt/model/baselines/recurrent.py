@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from partt.config import Record
+from partt.errors import DataError
 from partt.model.config import Probability
 from partt.model.embeddings import batch_norm
 from partt.model.packing import jet_of_row, pad_jets, take_rows
@@ -29,6 +30,7 @@ class RecurrentConfig(Record):
 class Recurrent(nn.Module):
     """The state after the last particle tells the class."""
 
+    needs_momenta: ClassVar[bool] = True
     needs_points: ClassVar[bool] = False
 
     def __init__(self, config: RecurrentConfig, num_features: int, num_classes: int) -> None:
@@ -41,10 +43,12 @@ class Recurrent(nn.Module):
         self.head = nn.Linear(config.width, num_classes)
 
     def forward(
-        self, particles: Tensor, momenta: Tensor, offsets: Tensor, points: Tensor | None = None
+        self, particles: Tensor, momenta: Tensor | None, offsets: Tensor, points: Tensor | None = None
     ) -> Tensor:
         """Return logits (B, C) from features (T, F), momenta (T, 4) and offsets (B + 1)."""
         del points
+        if momenta is None:
+            raise DataError("a recurrent network sorts by pT: add the input pf_vectors to the data config")
         x = batch_norm(particles, self.input_norm)[_by_falling_pt(momenta, offsets)]
         group = pad_jets(offsets)
         lengths = offsets.diff()
