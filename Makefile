@@ -23,6 +23,7 @@ docs: $(STAMP)
 
 benchmark: $(STAMP)
 	$(BIN)/python benchmarks/bench_reading.py --json benchmarks/reading.json
+	$(BIN)/python benchmarks/bench_model.py --json benchmarks/model.json
 
 # Write constraints.txt anew from the newest versions that work together; torch and pythia8mc stay as they are.
 constraints:

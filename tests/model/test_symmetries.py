@@ -14,7 +14,6 @@ from partt.model.registry import build_network, network_config, network_names
 SMALL = {"num_blocks": 2, "num_class_blocks": 1, "width": 16, "num_heads": 4, "feed_forward_width": 32}
 SMALL |= {"embedding_widths": (16, 32), "pair_widths": (8, 8)}
 LENGTHS = (5, 1, 30, 0, 2, 17, 128, 18)
-ORDERED = {"pcnn", "recurrent"}  # these read particles in order
 
 
 def small_network(name="part", **options):
@@ -39,9 +38,8 @@ def test_a_batch_equals_its_jets_one_by_one(name):
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("name", sorted({*network_names()} - {"pcnn"}))  # P-CNN reads the input order
 def test_the_order_of_particles_does_not_matter(name):
-    if name == "pcnn":
-        pytest.skip("P-CNN reads particles in input order by design")
     network, jets = small_network(name).eval(), make_jets(LENGTHS)
     generator = torch.Generator().manual_seed(3)
     rows = torch.cat(
