@@ -1,9 +1,9 @@
 """Jets per second through the Particle Transformer: partt, weaver-core, its ONNX export, the limit.
 
-All competitors of a measurement are in one process with the same threads and take turns, so that a busy
-machine disturbs them alike; medians are compared. With one thread the clock is the process's CPU time, which other
-jobs on the machine do not stretch; with more it is the wall clock. partt's allocator setting holds for all.
-Memory is the peak of a process of its own, less what it had before the first step.
+weaver-core runs in processes of its own, with the allocator as its users have it; processes take turns, so
+that a busy machine disturbs all alike; medians are compared. With one thread the clock is the process's CPU
+time, which other jobs on the machine do not stretch; with more it is the wall clock. Memory is the peak of a
+training step in a process of its own, less what it had before.
 
 usage: python benchmarks/bench_model.py [--parts PART ...] [--threads N ...] [--rounds N] [--json FILE]
 """
@@ -33,6 +33,7 @@ NUM_JETS = 400
 TRAINING_BATCH, MEMORY_BATCH = 128, 512
 LIMIT = "limit: float32 matrix product"
 Work = Callable[[], None]
+Competitors = dict[str, tuple[int, Work]]
 
 
 def load_jets(count: int) -> Any:
@@ -66,9 +67,6 @@ def build(name: str) -> Any:
         return build_network("part", network_config("part"), 17, 10)
     from weaver.nn.model.ParticleTransformer import ParticleTransformer
 
-    from partt.model.allocator import keep_freed_memory
-
-    keep_freed_memory()
     options = {"use_pre_activation_pair": False, "fc_params": [], "num_classes": 10}
     return ParticleTransformer(17, for_inference=name == "onnx", **options)
 
@@ -94,36 +92,24 @@ def gflop(jets: Any) -> float:
     return 2e-9 * float(macs.mean())
 
 
-def inference_competitors(threads: int) -> tuple[dict[str, tuple[int, Work]], float]:
-    """Return name -> (jets, work), and the GFLOP of one jet."""
+def inference(threads: int) -> tuple[Competitors, float]:
+    """Return partt and onnxruntime, name -> (jets, work), and the GFLOP of one jet."""
     import numpy as np
     import torch
 
     jets = load_jets(NUM_JETS)
-    ours, weaver = build("partt").eval(), build("weaver").eval()
+    network = build("partt").eval()
 
     def partt() -> None:
         with torch.inference_mode():
-            ours(jets.particles, jets.momenta, jets.offsets)
-
-    def weaver_batches(size: int) -> Work:
-        batches = [pad(jets.slice(i, min(i + size, NUM_JETS)), 128) for i in range(0, NUM_JETS, size)]
-
-        def work() -> None:
-            with torch.inference_mode():
-                for batch in batches:
-                    weaver(*batch)
-
-        return work
+            network(jets.particles, jets.momenta, jets.offsets)
 
     session = _onnx_session(pad(jets.slice(0, 4)), threads)
 
     def onnx_batches(size: int, *, by_length: bool) -> Work:
         ordered = jets.take(np.argsort(jets.lengths.numpy(), kind="stable")) if by_length else jets
         batches = [pad(ordered.slice(i, min(i + size, NUM_JETS))) for i in range(0, NUM_JETS, size)]
-        feeds = [
-            dict(zip("xvm", (x.numpy(), v.numpy(), m.float().numpy()), strict=True)) for x, v, m in batches
-        ]
+        feeds = [{"x": x.numpy(), "v": v.numpy(), "m": m.float().numpy()} for x, v, m in batches]
 
         def work() -> None:
             for feed in feeds:
@@ -131,13 +117,31 @@ def inference_competitors(threads: int) -> tuple[dict[str, tuple[int, Work]], fl
 
         return work
 
-    competitors: dict[str, tuple[int, Work]] = {"partt, batch 400": (NUM_JETS, partt)}
-    for size in (400, 50, 20):
-        competitors[f"weaver, batch {size}"] = (NUM_JETS, weaver_batches(size))
+    competitors = {"partt, batch 400": (NUM_JETS, partt)}
     competitors["onnxruntime, batch 1"] = (NUM_JETS, onnx_batches(1, by_length=False))
     for size in (4, 8, 16):
         competitors[f"onnxruntime, sorted, batch {size}"] = (NUM_JETS, onnx_batches(size, by_length=True))
     return competitors, gflop(jets)
+
+
+def weaver_inference(threads: int) -> tuple[Competitors, float]:
+    """Return weaver-core at several batch sizes."""
+    import torch
+
+    del threads
+    jets, network = load_jets(NUM_JETS), build("weaver").eval()
+
+    def batches(size: int) -> Work:
+        padded = [pad(jets.slice(i, min(i + size, NUM_JETS)), 128) for i in range(0, NUM_JETS, size)]
+
+        def work() -> None:
+            with torch.inference_mode():
+                for batch in padded:
+                    network(*batch)
+
+        return work
+
+    return {f"weaver, batch {size}": (NUM_JETS, batches(size)) for size in (400, 50, 20)}, 0.0
 
 
 def _onnx_session(example: tuple[Any, Any, Any], threads: int) -> Any:
@@ -180,21 +184,26 @@ def training_step(name: str, jets: Any) -> Work:
     return step
 
 
-def training_competitors(threads: int) -> tuple[dict[str, tuple[int, Work]], float]:
-    """Return name -> (jets, work), and the GFLOP of one jet: three times that of inference."""
+def training(threads: int) -> tuple[Competitors, float]:
+    """Return partt's training step, and the GFLOP of one jet: three times that of inference."""
     del threads
     jets = load_jets(TRAINING_BATCH)
-    names = ("partt", "weaver")
-    return {name: (TRAINING_BATCH, training_step(name, jets)) for name in names}, 3 * gflop(jets)
+    return {"partt, batch 128": (TRAINING_BATCH, training_step("partt", jets))}, 3 * gflop(jets)
 
 
-def scaling_competitors(threads: int) -> tuple[dict[str, tuple[int, Work]], float]:
+def weaver_training(threads: int) -> tuple[Competitors, float]:
+    """Return weaver-core's training step."""
+    del threads
+    return {"weaver, batch 128": (TRAINING_BATCH, training_step("weaver", load_jets(TRAINING_BATCH)))}, 0.0
+
+
+def scaling(threads: int) -> tuple[Competitors, float]:
     """Return partt's inference at fixed multiplicities and at several batch sizes."""
     import torch
 
     del threads
     network, jets = build("partt").eval(), load_jets(1024)
-    competitors: dict[str, tuple[int, Work]] = {}
+    competitors: Competitors = {}
 
     def run(particles: Any, momenta: Any, offsets: Any) -> Work:
         def work() -> None:
@@ -214,10 +223,8 @@ def scaling_competitors(threads: int) -> tuple[dict[str, tuple[int, Work]], floa
     return competitors, 0.0
 
 
-def take_turns(
-    competitors: dict[str, tuple[int, Work]], flop: float, threads: int, rounds: int
-) -> dict[str, Any]:
-    """Return jets per second of every competitor, one number per round, after a warm-up round."""
+def take_turns(competitors: Competitors, flop: float, threads: int) -> dict[str, list[float]]:
+    """Return jets per second of every competitor, twice, after a warm-up."""
     import torch
 
     clock = time.process_time if threads == 1 else time.perf_counter
@@ -225,7 +232,7 @@ def take_turns(
     if flop:
         rates[LIMIT] = []
     matrix = torch.randn(2048, 2048)
-    for turn in range(rounds + 1):
+    for turn in range(3):
         for name, (count, work) in competitors.items():
             started = clock()
             work()
@@ -238,74 +245,69 @@ def take_turns(
     return rates
 
 
-def measure_memory(name: str) -> dict[str, Any]:
-    """Return the peak memory of two training steps in gigabytes, less what the process had before."""
-    import torch
-
-    torch.set_num_threads(2)
+def memory(name: str) -> dict[str, list[float]]:
+    """Return the peak memory of a training step in gigabytes, less what the process had before."""
     step = training_step(name, load_jets(MEMORY_BATCH))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for _ in range(2):
-        step()
+    step()
     return {name: [(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e6]}
 
 
+# part -> what its processes measure
 PARTS = {
-    "inference": inference_competitors,
-    "training": training_competitors,
-    "scaling": scaling_competitors,
+    "inference": (inference, weaver_inference),
+    "training": (training, weaver_training),
+    "scaling": (scaling,),
+    "memory": ("partt", "weaver"),
 }
 
 
-def run_child(part: str, threads: int, rounds: int) -> None:
-    """Measure one part in this process and print the result as JSON."""
+def run_child(part: str, number: int, threads: int) -> None:
+    """Measure in this process and print the result as JSON."""
     import torch
 
     logging.disable()
     warnings.simplefilter("ignore")
-    if part.startswith("memory:"):
-        print(json.dumps(measure_memory(part.removeprefix("memory:"))))
-        return
     torch.set_num_threads(threads)
-    print(json.dumps(take_turns(*PARTS[part](threads), threads, rounds)))
+    measured = PARTS[part][number]
+    result = memory(measured) if isinstance(measured, str) else take_turns(*measured(threads), threads)
+    print(json.dumps(result))
 
 
 def main() -> None:
-    """Run the parts in processes of their own, print the tables."""
+    """Let the processes take turns, print the tables."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("--parts", nargs="+", default=[*PARTS, "memory"], choices=[*PARTS, "memory"])
+    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3, help="of two measurements each")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.child:
-        run_child(options.child, options.threads[0], options.rounds)
+    if options.child is not None:
+        run_child(options.parts[0], options.child, options.threads[0])
         return
     if not glob.glob(FILES):  # noqa: PTH207
         sys.exit(f"no files match {FILES}")
     results: dict[str, Any] = {}
     for part in options.parts:
-        if part == "memory":
-            peaks: dict[str, Any] = {}
-            for name in ("partt", "weaver"):
-                peaks |= _child(f"memory:{name}", 2, 1)
-            title = f"training memory, batch {MEMORY_BATCH}, GB"
-            results[title] = peaks
-            _print_table(title, peaks)
-            continue
-        for threads in options.threads:
-            title = f"{part}, {threads} thread{'s' * (threads > 1)}, jets/s"
-            results[title] = _child(part, threads, options.rounds)
-            _print_table(title, results[title])
+        for threads in [1] if part == "memory" else options.threads:
+            unit = f"training step, batch {MEMORY_BATCH}, GB" if part == "memory" else "jets/s"
+            title = f"{part}, {threads} thread{'s' * (threads > 1)}, {unit}"
+            rates: dict[str, list[float]] = {}
+            for _ in range(1 if part == "memory" else options.rounds):
+                for number in range(len(PARTS[part])):
+                    for name, values in _child(part, number, threads).items():
+                        rates.setdefault(name, []).extend(values)
+            results[title] = rates
+            _print_table(title, rates)
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n")
 
 
-def _child(part: str, threads: int, rounds: int) -> dict[str, list[float]]:
+def _child(part: str, number: int, threads: int) -> dict[str, list[float]]:
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    command = [sys.executable, __file__, "--child", part, "--threads", str(threads), "--rounds", str(rounds)]
+    command = [sys.executable, __file__, "--parts", part, "--child", str(number), "--threads", str(threads)]
     output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
     result: dict[str, list[float]] = json.loads(output.splitlines()[-1])
     return result
