@@ -2,7 +2,9 @@
 
 import os
 import random
+import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from partt.cli.main import main
+from conftest import ROOT
+from partt.cli.main import _build_parser, main
 from partt.data.jagged import Jagged
 from partt.data.root_files import inspect_file, read_columns
 from partt.simulate.manifest import file_hash
@@ -194,7 +197,7 @@ def test_a_dask_cluster_gives_the_same_files(undisturbed, tmp_path):
     """In a process of its own: dask leaves threads and sockets behind."""
     script = f"""
 import distributed, sys
-from partt.cli.main import main
+from partt.cli.main import _build_parser, main
 if __name__ == "__main__":
     with distributed.LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster:
         words = {["simulate", "--out", str(tmp_path / "out"), *WORDS]!r}
@@ -233,3 +236,15 @@ def test_a_card_that_lets_nothing_through(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("partt.simulate.pipeline.MAX_FRUITLESS_EVENTS", 100)
     assert simulate(tmp_path, "--pt-max", "500.001") == 4
     assert "no jet in 100 events" in capsys.readouterr().err
+
+
+def test_the_long_commands_of_the_docs_are_understood():
+    """Short ones are run by tests/test_docs.py."""
+    page = (ROOT / "docs" / "simulation.md").read_text()
+    commands = re.findall(
+        r"^partt simulate .*", "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL)), re.MULTILINE
+    )
+    assert len(commands) == 4
+    for command in commands:
+        options = _build_parser("simulate").parse_args(shlex.split(command, comments=True)[1:])
+        assert options.jets >= 5000
