@@ -2,14 +2,19 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from conftest import ROOT
+from conftest import FIXTURES, ROOT
 from jets import write_jets
 from partt.cli.main import main
+from partt.data.data_config import load_data_config
+from partt.data.made_up_jets import made_up_jets
+from partt.model.registry import build_network, network_config
+from partt.tagger_file import new_tagger, save_tagger
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -32,6 +37,11 @@ def folder(tmp_path, monkeypatch):
     ):
         write_jets(tmp_path / f"{name}.root", 600, [label], seed)
     (tmp_path / "files.txt").write_text("TTBar:data/TTBar_*.root\n")
+    shutil.copy(FIXTURES / "part_small_weaver04.pt", tmp_path / "ParT_full.pt")
+    config = network_config("part_xs")
+    data_config = load_data_config("jetclass_full")
+    tagger = new_tagger("part_xs", build_network("part_xs", config, 17, 10), data_config, made_up_jets())
+    save_tagger(tmp_path / "tagger.safetensors", tagger)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
