@@ -14,6 +14,8 @@ from partt.errors import OutputError, ParttError
 # verb -> what it does; the code is partt/cli/<verb>.py, with add_arguments(parser) and run(arguments)
 VERBS = {
     "check": "prove, before a long job, that files and data config fit together",
+    "import-weaver": "turn a network that weaver-core trained (.pt) into a tagger file",
+    "export-weaver": "turn a tagger file into weights that weaver-core loads (.pt)",
 }
 
 EXAMPLES = """\

@@ -1,0 +1,110 @@
+"""Attention among the particles of a jet, biased by pair features, and the class token's attention.
+
+Axes: B jets, P particles of a jet, D width, H heads, d = D / H channels of a head.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from partt.model.dropout import Dropout
+
+
+class Attention(nn.Module):
+    """The weights that both kinds of attention share: projections in and out, and a scale per head."""
+
+    def __init__(self, width: int, num_heads: int, *, scale_heads: bool) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.in_proj = nn.Linear(width, 3 * width)
+        self.out_proj = nn.Linear(width, width)
+        self.head_scale = nn.Parameter(torch.ones(num_heads)) if scale_heads else None
+
+    def project_out(self, x: Tensor) -> Tensor:
+        """Mix the heads (..., D); the outputs of "head" h, its D / H channels, are scaled by c_h."""
+        weight: Tensor = self.out_proj.weight
+        bias: Tensor = self.out_proj.bias
+        if self.head_scale is not None:  # scaling the weights is cheaper than scaling every row
+            scale = self.head_scale[:, None].expand(-1, x.shape[-1] // self.num_heads).reshape(-1)  # (D,)
+            weight, bias = weight * scale[:, None], bias * scale
+        return functional.linear(x, weight, bias)
+
+
+class SelfAttention(Attention):
+    """softmax(Q Kᵀ / sqrt(d) + bias) V, the bias U being that of the pairs (arXiv:2202.03772, eq. 4)."""
+
+    def __init__(self, width: int, num_heads: int, *, scale_heads: bool, dropout: float) -> None:
+        super().__init__(width, num_heads, scale_heads=scale_heads)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor, bias: Tensor | None, maps: list[Tensor] | None = None) -> Tensor:
+        """Return (B, P, D) from x (B, P, D) and the bias (H, B, P, P), which also hides padded keys.
+
+        The attention weights (H, B, P, P) are appended to `maps` if it is given.
+        """
+        num_jets, num_particles, width = x.shape
+        heads = (num_jets, num_particles, 3, self.num_heads, width // self.num_heads)
+        q, k, v = self.in_proj(x).view(heads).permute(2, 3, 0, 1, 4)  # (H, B, P, d) each
+        # torch's fused kernel on a CPU takes neither dropout nor a gradient of the bias.
+        if maps is not None or (self.training and x.device.type == "cpu"):
+            weights = _scores(q, k, bias).softmax(-1)
+            if maps is not None:
+                maps.append(weights)
+            mixed = self.dropout(weights) @ v
+        else:
+            probability = self.dropout.probability if self.training else 0.0
+            mixed = functional.scaled_dot_product_attention(q, k, v, bias, dropout_p=probability)
+        return self.project_out(mixed.permute(1, 2, 0, 3).reshape(num_jets, num_particles, width))
+
+
+def _scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+    """Return Q Kᵀ / sqrt(d) + bias (H, B, P, P)."""
+    scale = 1 / math.sqrt(q.shape[-1])
+    if bias is None:
+        return (q * scale) @ k.transpose(-2, -1)
+    bias = bias.expand(*q.shape[:-1], k.shape[-2])
+    q, k = q.flatten(0, 1), k.flatten(0, 1)  # (H B, P, d)
+    return torch.baddbmm(bias.flatten(0, 1), q, k.transpose(1, 2), alpha=scale).view(bias.shape)
+
+
+class ClassAttention(Attention):
+    """The class token looks at itself and all particles (CaiT, arXiv:2103.17239).
+
+    One query per jet: q · (Wk u + bk) = (Wkᵀ q) · u + constant, and the weighted mean of the values
+    Wv u + bv is Wv (mean of u) + bv. So no particle is projected to a key or a value, and the
+    constant drops out of the softmax.
+    """
+
+    def forward(
+        self, token: Tensor, keys: Tensor, bias: Tensor | None, maps: list[Tensor] | None = None
+    ) -> Tensor:
+        """Return (B, D) from the token (B, D), keys = values (B, 1 + P, D), bias (B, 1, 1 + P).
+
+        The attention weights (B, H, 1 + P) are appended to `maps` if it is given.
+        """
+        width = token.shape[-1]
+        head_dim = width // self.num_heads
+        weight_q, weight_k, weight_v = self.in_proj.weight.chunk(3)  # (D, D) each
+        bias_q, _, bias_v = self.in_proj.bias.chunk(3)
+        q = functional.linear(token, weight_q, bias_q).view(-1, self.num_heads, head_dim) / math.sqrt(
+            head_dim
+        )
+        q = q.transpose(0, 1) @ weight_k.view(self.num_heads, head_dim, width)  # (H, B, D)
+        scores = q.transpose(0, 1) @ keys.transpose(1, 2)  # (B, H, 1 + P)
+        weights = (scores if bias is None else scores + bias).softmax(-1)
+        if maps is not None:
+            maps.append(weights)
+        mean = (weights @ keys).transpose(0, 1)  # (H, B, D)
+        values = mean @ weight_v.view(self.num_heads, head_dim, width).transpose(1, 2)  # (H, B, d)
+        return self.project_out(values.transpose(0, 1).flatten(1) + bias_v)
+
+
+def mask_to_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return 0 where the mask is True and a large negative number elsewhere, of the mask's shape.
+
+    Finite, so that a jet without any particle gives a uniform softmax instead of NaN.
+    """
+    zeros = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+    return zeros.masked_fill(~mask, torch.finfo(dtype).min / 2)

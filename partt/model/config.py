@@ -1,0 +1,64 @@
+"""The configurations of the Particle Transformer (arXiv:2202.03772)."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from partt.config import Record
+
+Probability = Annotated[float, Field(ge=0, lt=1)]
+Widths = Annotated[tuple[PositiveInt, ...], Field(strict=False)]  # YAML has lists, not tuples
+
+
+class ParticleTransformerConfig(Record):
+    """Shape of a Particle Transformer; the defaults are the published network."""
+
+    width: PositiveInt = 128
+    num_heads: PositiveInt = 8
+    num_blocks: PositiveInt = 8
+    num_class_blocks: PositiveInt = 2
+    block: Literal["normformer", "swiglu"] = "normformer"
+    feed_forward_width: PositiveInt = 512
+    embedding: Literal["mlp", "linear"] = "mlp"
+    embedding_widths: Widths = (128, 512)
+    """widths before the last, which is `width`; only for embedding: mlp"""
+    pair_widths: Widths | None = (64, 64, 64)
+    """widths before the last, which is `num_heads`; null: no pair bias"""
+    pair_last_activation: bool = True
+    dropout: Probability = 0.1
+    attention_dropout: Probability = 0.1
+    activation_dropout: Probability = 0.1
+    trim: bool = False
+    """in training, cut each batch to a random quantile of its multiplicities"""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.width % self.num_heads:
+            raise ValueError(f"width {self.width} must be a multiple of num_heads {self.num_heads}")
+        return self
+
+
+def small(
+    width: int, num_heads: int, num_blocks: int, num_class_blocks: int, pair_width: int
+) -> dict[str, object]:
+    """Return the keys of a size of arXiv:2608.02735: pre-norm SwiGLU blocks, linear embedding."""
+    return {
+        "width": width,
+        "num_heads": num_heads,
+        "num_blocks": num_blocks,
+        "num_class_blocks": num_class_blocks,
+        "block": "swiglu",
+        "feed_forward_width": 2 * width,
+        "embedding": "linear",
+        "pair_widths": (pair_width,) * 3,
+    }
+
+
+PRESETS: dict[str, dict[str, object]] = {
+    "part": {},
+    "part_plain": {"pair_widths": None},
+    "part_xs": small(32, 4, 3, 1, 16),
+    "part_s": small(64, 4, 5, 1, 32),
+    "part_m": small(128, 8, 6, 2, 64),
+}
+"""name -> the keys in which it differs from the published network"""

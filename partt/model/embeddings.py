@@ -1,0 +1,125 @@
+"""From features to tokens, and from pair features to the attention bias.
+
+Axes: T particles of a batch, F features, D width, N pairs, H heads. BatchNorm sees real particles and real
+pairs of the whole batch, because callers hand over packed rows in training.
+"""
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+PAIRS_IN_CACHE = 4096
+
+
+def batch_norm(x: Tensor, norm: nn.BatchNorm1d) -> Tensor:
+    """Normalise (..., C) over all but the last axis; a single row has no variance: take the running one."""
+    rows = x.reshape(-1, x.shape[-1])
+    if norm.training and len(rows) < 2:
+        rows = functional.batch_norm(
+            rows, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps
+        )
+    else:
+        rows = norm(rows)
+    return rows.view(x.shape)
+
+
+class ParticleEmbedding(nn.Module):
+    """BatchNorm, then LayerNorm -> Linear -> GELU for each width."""
+
+    def __init__(self, num_features: int, widths: tuple[int, ...]) -> None:
+        super().__init__()
+        self.input_norm = nn.BatchNorm1d(num_features)
+        inputs = (num_features, *widths[:-1])
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for width in inputs)
+        self.linears = nn.ModuleList(nn.Linear(*shape) for shape in zip(inputs, widths, strict=True))
+
+    def forward(self, particles: Tensor) -> Tensor:
+        """Return (..., D) from features (..., F)."""
+        x = batch_norm(particles, self.input_norm)
+        for norm, linear in zip(self.norms, self.linears, strict=True):
+            x = functional.gelu(linear(norm(x)))
+        return x
+
+
+class LinearEmbedding(nn.Module):
+    """BatchNorm, then one Linear."""
+
+    def __init__(self, num_features: int, width: int) -> None:
+        super().__init__()
+        self.input_norm = nn.BatchNorm1d(num_features)
+        self.linear = nn.Linear(num_features, width)
+
+    def forward(self, particles: Tensor) -> Tensor:
+        """Return (..., D) from features (..., F)."""
+        y: Tensor = self.linear(batch_norm(particles, self.input_norm))
+        return y
+
+
+class PairEmbedding(nn.Module):
+    """BatchNorm, then Linear -> BatchNorm -> GELU for each width: one number per head and pair."""
+
+    def __init__(self, num_features: int, widths: tuple[int, ...], *, last_activation: bool) -> None:
+        super().__init__()
+        self.input_norm = nn.BatchNorm1d(num_features)
+        inputs = (num_features, *widths[:-1])
+        self.linears = nn.ModuleList(nn.Linear(*shape) for shape in zip(inputs, widths, strict=True))
+        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in widths)
+        self.num_activations = len(widths) if last_activation else len(widths) - 1
+
+    @property
+    def layers(self) -> list[tuple[nn.Linear, nn.BatchNorm1d]]:
+        """Return the Linear and BatchNorm of every layer."""
+        return cast(
+            "list[tuple[nn.Linear, nn.BatchNorm1d]]", list(zip(self.linears, self.norms, strict=True))
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return (H, N) from pair features (N, 4)."""
+        if not self.training:
+            return self._evaluate(features)
+        x = batch_norm(features, self.input_norm)
+        for index, (linear, norm) in enumerate(self.layers):
+            x = batch_norm(linear(x), norm)
+            x = functional.gelu(x) if index < self.num_activations else x
+        return x.T
+
+    def _evaluate(self, features: Tensor) -> Tensor:
+        """Evaluate with every BatchNorm folded into its Linear, a cacheful of pairs at a time."""
+        (first, *others), inputs = self.layers, self.input_norm
+        layers = [_folded(*first, inputs), *(_folded(*layer) for layer in others)]
+        size = len(features) if is_exporting() or not features.is_cpu else PAIRS_IN_CACHE
+        outputs = []
+        for start in range(0, len(features), size):
+            x = features[start : start + size]
+            for weight, bias in layers[:-1]:
+                x = functional.gelu(functional.linear(x, weight, bias))
+            weight, bias = layers[-1]
+            y = torch.addmm(bias[:, None], weight, x.T)  # (H, N)
+            outputs.append(functional.gelu(y) if self.num_activations == len(layers) else y)
+        return torch.cat(outputs, dim=1)
+
+
+def _folded(
+    linear: nn.Linear, norm: nn.BatchNorm1d, input_norm: nn.BatchNorm1d | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return weight and bias of norm(linear(input_norm(x))) in evaluation, where a norm is a fixed line."""
+    weight: Tensor = linear.weight
+    bias: Tensor = linear.bias
+    if input_norm is not None:
+        scale, shift = _line(input_norm)
+        weight, bias = weight * scale, bias + weight @ shift
+    scale, shift = _line(norm)
+    return weight * scale[:, None], bias * scale + shift
+
+
+def is_exporting() -> bool:
+    """Return whether this call is recorded (torch.export, torch.compile, ONNX) instead of computed."""
+    return torch.compiler.is_compiling() or bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+
+
+def _line(norm: nn.BatchNorm1d) -> tuple[Tensor, Tensor]:
+    assert norm.running_mean is not None and norm.running_var is not None  # noqa: S101, PT018 (for mypy)
+    scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+    return scale, norm.bias - norm.running_mean * scale

@@ -1,0 +1,121 @@
+"""Jets of similar length side by side: the only place where padding exists, and where pairs are counted.
+
+Axes: B jets, T particles of all jets, N pairs i >= j of all jets; G jets of a group, P its longest jet.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# Groups of about this many particles keep a block's activations in a CPU's cache (see
+# benchmarks/bench_model.py); a GPU wants few and large launches.
+ROWS_PER_GROUP = {"cpu": 768}
+ROWS_PER_GROUP_ELSEWHERE = 32768
+TOLERATED_LENGTH = 0.8  # of the shortest jet of a group, relative to the longest
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Jets of similar length, to be computed as one dense block."""
+
+    jets: Tensor  # (G,) their positions in the batch
+    rows: Tensor  # (G, P) the packed row of every slot; padding repeats some row of the batch
+    mask: Tensor | None  # (G, P) True = real particle; None: no padding
+
+
+def group_jets(offsets: Tensor, max_rows: int | None = None) -> list[Group]:
+    """Sort jets with these offsets (B + 1,) by length and cut them into groups with little padding."""
+    if max_rows is None:
+        max_rows = ROWS_PER_GROUP.get(offsets.device.type, ROWS_PER_GROUP_ELSEWHERE)
+    lengths, order = offsets.diff().sort(stable=True)  # (B,)
+    sorted_lengths = lengths.tolist()
+    last_row = (offsets[-1] - 1).clamp(min=0)
+    groups = []
+    for start, end in _cut(sorted_lengths, max_rows):
+        jets = order[start:end]
+        longest = max(sorted_lengths[end - 1], 1)  # an empty jet has one slot of padding
+        slots = torch.arange(longest, device=offsets.device)
+        rows = torch.minimum(offsets[jets, None] + slots, last_row)
+        full = sorted_lengths[start] == longest
+        groups.append(Group(jets, rows, None if full else slots < lengths[start:end, None]))
+    return groups
+
+
+def take_rows(values: Tensor, rows: Tensor) -> Tensor:
+    """Return values (T, K) at rows (G, P): (G, P, K); zeros if there are no values at all."""
+    if len(values) == 0:
+        return values.new_zeros(*rows.shape, values.shape[1])
+    return values.index_select(0, rows.flatten()).view(*rows.shape, -1)
+
+
+def pad_jets(offsets: Tensor, min_length: int = 1) -> Group:
+    """Return all jets as one group, in order, with at least `min_length` slots."""
+    lengths = offsets.diff()
+    longest = max(int(lengths.max()), min_length)
+    slots = torch.arange(longest, device=offsets.device)
+    rows = torch.minimum(offsets[:-1, None] + slots, (offsets[-1] - 1).clamp(min=0))
+    return Group(torch.arange(len(lengths), device=offsets.device), rows, slots < lengths[:, None])
+
+
+def jet_of_row(offsets: Tensor) -> Tensor:
+    """Return the jet of every packed row (T,)."""
+    lengths = offsets.diff()
+    return torch.arange(len(lengths), device=offsets.device).repeat_interleave(lengths)
+
+
+def _cut(sorted_lengths: list[int], max_rows: int) -> list[tuple[int, int]]:
+    """Return (start, end) of every group, from the longest jets down."""
+    cuts = []
+    end = len(sorted_lengths)
+    while end > 0:
+        longest = max(sorted_lengths[end - 1], 1)
+        start = max(0, end - max(1, max_rows // longest))
+        while sorted_lengths[start] < int(TOLERATED_LENGTH * longest) - 2:
+            start += 1
+        cuts.append((start, end))
+        end = start
+    return cuts
+
+
+def triangle(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return i and j of the pairs i >= j below `size`, in the order 00 10 11 20 21 22 ... (N,)."""
+    pair = torch.arange(size * (size + 1) // 2, device=device)
+    # Pair k stands in row (sqrt(8 k + 1) - 1) / 2: plain operations, so that it can be exported.
+    i = (((8 * pair + 1).double().sqrt() - 1) / 2).long()
+    return i, pair - i * (i + 1) // 2
+
+
+def square(size: int, device: torch.device) -> Tensor:
+    """Return the place of the pair of i and j in `triangle`'s order (P, P)."""
+    slots = torch.arange(size, device=device)
+    high = torch.maximum(slots[:, None], slots)
+    return high * (high + 1) // 2 + torch.minimum(slots[:, None], slots)
+
+
+@dataclass(frozen=True, eq=False)
+class PackedPairs:
+    """All pairs i >= j inside the jets of a batch, jet after jet, in `triangle`'s order."""
+
+    first: Tensor  # (N,) row of particle i
+    second: Tensor  # (N,) row of particle j
+    offsets: Tensor  # (B,) first pair of every jet
+
+    def places(self, group: Group) -> Tensor:
+        """Return where the pair of every two slots of a group stands (G, P, P); padding: anywhere."""
+        size = group.rows.shape[1]
+        places = self.offsets[group.jets, None, None] + square(size, self.offsets.device)
+        return places.clamp(max=max(len(self.first) - 1, 0))
+
+
+def pack_pairs(offsets: Tensor) -> PackedPairs:
+    """List the pairs of the jets with these offsets (B + 1,)."""
+    lengths = offsets.diff()
+    jet_starts = offsets[:-1].repeat_interleave(lengths)  # (T,)
+    rows = torch.arange(len(jet_starts), device=offsets.device)
+    num_partners = rows - jet_starts + 1  # particle i of a jet has i + 1 partners j <= i
+    first = rows.repeat_interleave(num_partners)  # (N,)
+    ends = num_partners.cumsum(0)
+    pair_in_row = torch.arange(len(first), device=offsets.device) - (ends - num_partners)[first]
+    num_pairs = lengths * (lengths + 1) // 2
+    return PackedPairs(first, jet_starts[first] + pair_in_row, num_pairs.cumsum(0) - num_pairs)

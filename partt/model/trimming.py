@@ -1,0 +1,28 @@
+"""The regulariser of the published training: long jets of a batch lose random particles.
+
+Axes: B jets.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from partt.model.packing import jet_of_row
+
+QUANTILES = (0.9, 1.02)  # q is drawn uniformly from here; above 1 nothing is cut
+
+
+def trim_jets(offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """Cut a batch with offsets (B + 1) to a random quantile of its multiplicities.
+
+    Return the rows that stay, in order, and the new offsets. Which particles a long jet loses is random.
+    """
+    lengths = offsets.diff()
+    quantile = torch.empty((), dtype=torch.float64, device=offsets.device).uniform_(*QUANTILES).clamp(max=1)
+    limit = torch.quantile(lengths.double(), quantile).long().clamp(min=1)
+    jets = jet_of_row(offsets)
+    chance = torch.rand(len(jets), dtype=torch.float64, device=offsets.device)
+    order = (jets + chance).argsort()  # jet after jet, each in random order
+    rank = torch.arange(len(order), device=offsets.device) - offsets[jets]
+    kept = order[rank < limit].sort().values
+    return kept, functional.pad(torch.minimum(lengths, limit).cumsum(0), (1, 0))
