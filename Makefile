@@ -7,8 +7,8 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test lint docs benchmark constraints clean
 
 demo: $(STAMP)
-	$(BIN)/python tests/jets.py demo/jets.root
-	$(BIN)/partt check jetclass_full demo/jets.root
+	$(BIN)/partt simulate --out demo/jets --jets 100 --jobs 2
+	$(BIN)/partt check jetclass_full 'demo/jets/*.root'
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
@@ -23,6 +23,8 @@ docs: $(STAMP)
 
 benchmark: $(STAMP)
 	$(BIN)/python benchmarks/bench_reading.py --json benchmarks/reading.json
+	$(BIN)/python benchmarks/bench_simulate.py
+	$(BIN)/python benchmarks/bench_model.py --json benchmarks/model.json
 
 # Write constraints.txt anew from the newest versions that work together; torch and pythia8mc stay as they are.
 constraints:

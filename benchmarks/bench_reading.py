@@ -77,18 +77,18 @@ def measure_partt(files: list[str]) -> dict[str, float]:
     """Take passes of partt's training batches; a first pass includes opening and indexing the files."""
     from itertools import islice
 
+    from partt.data import root_files
     from partt.data.data_config import load_data_config
     from partt.data.dataset import training_batches
     from partt.data.file_lists import expand_files
     from partt.data.jet_source import build_index, open_source
-    from partt.data.root_files import forget_files
 
     config = load_data_config(CONFIG)
     inputs = expand_files(files)
     cache = Path(tempfile.mkdtemp())
 
     def batches(folder: Path | None = None):
-        forget_files()
+        root_files._tree_maps.clear()  # noqa: SLF001 - a cold start in one process
         source = open_source(inputs, config, "train", cache=folder)
         index = build_index(source)
         return training_batches(source, index, batch_size=BATCH_SIZE, seed=0), index.num_jets // BATCH_SIZE

@@ -1,17 +1,21 @@
 """Jet tagging with the Particle Transformer, from ROOT files to a results table."""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from partt.sample import sample_files
+    from partt.tagger_file import load_tagger
+
+__all__ = ["__version__", "load_tagger", "sample_files"]
 
 __version__ = "0.1.0"
 
-__all__ = ["load_tagger"]
-
-# name -> module: loaded when first asked for, so that `import partt` stays light
-_NAMES = {"load_tagger": "partt.tagger_file"}
+# name -> module: imported when first used, so that `import partt` stays light
+_LAZY = {"load_tagger": "partt.tagger_file", "sample_files": "partt.sample"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _NAMES:
+    if name not in _LAZY:
         raise AttributeError(f"module 'partt' has no attribute {name!r}")
-    return getattr(importlib.import_module(_NAMES[name]), name)
+    return getattr(importlib.import_module(_LAZY[name]), name)

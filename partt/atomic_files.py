@@ -7,6 +7,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
 from partt.errors import OutputError
@@ -38,6 +39,14 @@ def write_text(final: str | Path, text: str) -> None:
     """Write a text file atomically, in UTF-8."""
     with atomic_path(final) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def remove_leftovers(final: str | Path) -> None:
+    """Remove temporary files of `final` that a killed process left; nobody may be writing it."""
+    final = Path(final)
+    for temporary in final.parent.glob(f".{escape(final.stem)}.*.tmp{final.suffix}"):
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def _flush_to_disk(path: Path) -> None:

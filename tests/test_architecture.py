@@ -20,6 +20,7 @@ ALLOWED = {
     "data": BASE,
     "model": BASE,
     "physics": set(),
+    "sample": set(),
     "config": {"errors"},
     "atomic_files": {"errors"},
     "errors": set(),

@@ -13,6 +13,7 @@ from partt.errors import OutputError, ParttError
 
 # verb -> what it does; the code is partt/cli/<verb>.py, with add_arguments(parser) and run(arguments)
 VERBS = {
+    "simulate": "make JetClass-style jets with Pythia 8 and a fast detector",
     "check": "prove, before a long job, that files and data config fit together",
     "import-weaver": "turn a network that weaver-core trained (.pt) into a tagger file",
     "export-weaver": "turn a tagger file into weights that weaver-core loads (.pt)",
@@ -20,6 +21,7 @@ VERBS = {
 
 EXAMPLES = """\
 examples:
+  partt simulate --out jets --jets 10000 --jobs 2
   partt check jetclass_full TTBar:'data/TTBar_*.root' QCD:'data/ZJetsToNuNu_*.root'
 """
 

@@ -3,12 +3,16 @@
 No file stays open between calls, so many files need few descriptors and a forked process shares none.
 """
 
+import atexit
 import os
+import re
+import sys
 import time
+import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
+from functools import cache
 from typing import Any, TypeVar
 
 import fsspec
@@ -20,6 +24,8 @@ RETRY_DELAYS = (0.5, 1.0)  # seconds before the second and the third try of a re
 MERGE_GAP = 65536  # bytes between two ranges that are cheaper to read than a second request
 MAX_REQUEST = 2**28  # bytes; one system call reads less than 2 GiB
 REMOTE_TIMEOUT = 60  # seconds
+# What file systems call the version of a file, without the - and _ and capitals in which they differ.
+VERSION_KEYS = ("etag", "versionid", "generation", "digest", "lastmodified", "modified", "mtime")
 # xrootd's own patience with a server that is gone is ten minutes; ours are the retries.
 XROOTD_SETTINGS = {
     "XRD_CONNECTIONWINDOW": "5",
@@ -30,6 +36,7 @@ XROOTD_SETTINGS = {
 
 _Result = TypeVar("_Result")
 Range = tuple[int, int]  # first byte, first byte after
+Stamp = tuple[int | None, *tuple[int | str, ...]]  # size, then whatever else changes when a file changes
 
 
 class AuthenticationError(DataError):
@@ -43,7 +50,7 @@ def is_remote(url: str) -> bool:
 
 def local_path(url: str) -> str:
     """Return the path of a file on this machine."""
-    return str(Path(url.removeprefix("file://")).expanduser())
+    return os.path.expanduser(url.removeprefix("file://"))  # noqa: PTH111 - pathlib raises at "~nobody"
 
 
 def filesystem(url: str) -> tuple[Any, str]:
@@ -54,20 +61,34 @@ def filesystem(url: str) -> tuple[Any, str]:
     options.setdefault("timeout", REMOTE_TIMEOUT)
     options.setdefault("use_listings_cache", False)  # a cached listing hides files that came or went
     try:
-        return fsspec.core.url_to_fs(url)  # type: ignore[no-any-return]
+        fs, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
         raise DataError(f"{url}: {error}; install it with: pip install 'partt[remote]'") from error
     except ValueError as error:
         raise DataError(f"{url}: not a URL that can be read: {error}") from error
+    if "XRootD" in sys.modules:
+        _silence_xrootd_at_exit()
+    return fs, path
 
 
-def file_stamp(url: str) -> tuple[int | None, ...]:
-    """Return the size, and for a local file its time and inode: what changes when the file changes."""
+@cache
+def _silence_xrootd_at_exit() -> None:
+    """Ignore the warning of a torch object that XRootD looks at, as at all others, when Python ends."""
+    # What is registered last runs first: this, then XRootD's own function.
+    finalizer = r"XRootD\.client\.finalize$"
+    atexit.register(warnings.filterwarnings, "ignore", category=FutureWarning, module=finalizer)
+
+
+def file_stamp(url: str) -> Stamp:
+    """Return what changes when a file changes: its size, time and inode, or what the server tells."""
     if not is_remote(url):
         status = os.stat(local_path(url))  # noqa: PTH116 - called for each chunk: the fast way
         return status.st_size, status.st_mtime_ns, status.st_ino
     fs, path = filesystem(url)
-    return (fs.info(path).get("size"),)
+    info = fs.info(path)
+    versions = {re.sub("[-_]", "", key).lower(): value for key, value in info.items()}
+    known = [f"{name}={versions[name]}" for name in VERSION_KEYS if versions.get(name)]
+    return info.get("size"), *known
 
 
 def read_ranges(url: str, ranges: Sequence[Range]) -> list[memoryview]:

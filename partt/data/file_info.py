@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import pairwise
 
 import numpy as np
 
+from partt.config import did_you_mean
 from partt.data.jagged import Column, Jagged
 from partt.errors import DataError
 
@@ -16,7 +16,7 @@ class FileInfo:
     """The contents of one input file, without its values."""
 
     url: str
-    tree: str  # without cycle; "" for parquet
+    tree: str  # with a cycle only if one was asked for; "" for parquet
     num_entries: int
     branches: Mapping[str, str]  # "float32", "float32[]" for jagged; anything else cannot be read
     chunks: tuple[tuple[int, int], ...]  # consecutive entry ranges that together cover all entries
@@ -50,10 +50,9 @@ def check_request(info: FileInfo, branches: Sequence[str], start: int, stop: int
     """Check that a file has the branches and entries asked for; return the entry to stop at."""
     for branch in branches:
         if branch not in info.branches:
-            nearest = get_close_matches(branch, info.branches, n=3) or sorted(info.branches)[:5]
-            raise DataError(
-                f"{info.where} has no branch {branch!r}; nearest names: {', '.join(nearest) or 'no branches'}"
-            )
+            some = ", ".join(sorted(info.branches)[:5]) or "none"
+            hint = did_you_mean(branch, list(info.branches)) or f"; some of its branches: {some}"
+            raise DataError(f"{info.where} has no branch {branch!r}{hint}")
         if not is_number_type(info.branches[branch]):
             raise DataError(
                 f"{info.where}: branch {branch!r} has type {info.branches[branch]}; "

@@ -25,13 +25,12 @@ class InputFile:
 def expand_files(arguments: Sequence[str]) -> tuple[InputFile, ...]:
     """Return the files that arguments stand for: in the order of the arguments, sorted inside each.
 
-    An argument is a path, a URL or a glob, with or without "name:" before it, or "@list.txt": a file with
-    one argument per line, in which paths are relative to the list.
+    An argument is a path, a URL or a glob, or "@list.txt": a file with one argument per line, in which
+    paths are relative to the list. "name:" may stand before each; before a list it names the lines without.
     """
     files: list[InputFile] = []
     given_by: dict[str, str] = {}
-    for argument, folder in _with_lists(arguments, Path(), ()):
-        group, location = _split_group(argument)
+    for argument, group, location, folder in _with_lists(arguments, "", Path(), ()):
         for url in _matches(argument, location, folder):
             key = url if is_remote(url) else os.path.realpath(url)
             if key in given_by:
@@ -43,34 +42,34 @@ def expand_files(arguments: Sequence[str]) -> tuple[InputFile, ...]:
 
 
 def _with_lists(
-    arguments: Sequence[str], folder: Path, parents: tuple[Path, ...]
-) -> Iterator[tuple[str, Path]]:
-    """Yield each argument with the folder its relative paths start from, lists replaced by their lines."""
+    arguments: Sequence[str], group_of_list: str, folder: Path, parents: tuple[Path, ...]
+) -> Iterator[tuple[str, str, str, Path]]:
+    """Yield argument, group, location and the folder of relative paths, lists replaced by their lines."""
     for argument in arguments:
-        if not argument.startswith("@"):
-            yield argument, folder
+        named = _NAMED.fullmatch(argument)
+        group, location = (named["group"], named["location"]) if named else (group_of_list, argument)
+        if not location.startswith("@"):
+            yield argument, group, location, folder
             continue
-        path = folder / Path(argument[1:]).expanduser()
-        if path.resolve() in parents:
-            raise DataError(f"{argument}: the list contains itself")
+        path = folder / local_path(location[1:])
         try:
             text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise DataError(f"{argument}: cannot read the list {path}: {error}") from error
+        if path.resolve() in parents:
+            raise DataError(f"{argument}: the list contains itself")
         lines = [line.strip() for line in text.splitlines()]
         wanted = [line for line in lines if line and not line.startswith("#")]
         if not wanted:
             raise DataError(f"{argument}: the list {path} names no files")
-        yield from _with_lists(wanted, path.parent, (*parents, path.resolve()))
-
-
-def _split_group(argument: str) -> tuple[str, str]:
-    named = _NAMED.fullmatch(argument)
-    return (named["group"], named["location"]) if named else ("", argument)
+        yield from _with_lists(wanted, group, path.parent, (*parents, path.resolve()))
 
 
 def _matches(argument: str, location: str, folder: Path) -> list[str]:
-    matches = _remote_matches(location) if is_remote(location) else _local_matches(location, folder)
+    def attempt() -> list[str]:
+        return _remote_matches(location) if is_remote(location) else _local_matches(location, folder)
+
+    matches = read_reporting(location, "the listing", attempt)
     if not matches:
         raise DataError(f"{argument!r} matches no file; check the path (quote globs in the shell)")
     return matches
@@ -97,12 +96,8 @@ def _remote_matches(location: str) -> list[str]:
         raise DataError(
             f"{location!r}: a {protocol} server cannot list files; give each URL, for example in an @list.txt"
         )
-
-    def attempt() -> list[str]:
-        fs, pattern = filesystem(location)
-        matches = fs.glob(pattern)
-        if not matches:
-            fs.ls(re.split(r"[^/]*[*\[]", pattern)[0])  # glob keeps silent about a server that is gone
-        return sorted(fs.unstrip_protocol(match) for match in matches)
-
-    return read_reporting(location, "the listing", attempt)
+    fs, pattern = filesystem(location)
+    matches = fs.glob(pattern)
+    if not matches:
+        fs.ls(re.split(r"[^/]*[*\[]", pattern)[0])  # glob keeps silent about a server that is gone
+    return sorted(fs.unstrip_protocol(match) for match in matches)

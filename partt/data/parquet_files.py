@@ -1,5 +1,7 @@
 """Parquet input with the same calls as ROOT: columns by name, in entry ranges."""
 
+import hashlib
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -10,6 +12,12 @@ import pyarrow.parquet
 from partt.data.file_access import file_stamp, filesystem, is_remote, local_path
 from partt.data.file_info import FileInfo, check_identity, check_request, make_chunks
 from partt.data.jagged import Array, Column, Jagged
+from partt.data.recently_used import RecentlyUsed
+from partt.errors import DataError
+
+MAX_KEPT_BYTES = 256_000_000  # of all decoded row groups that a process keeps; one always
+
+_row_groups: RecentlyUsed[tuple[str, str, int, tuple[str, ...]], pa.Table] = RecentlyUsed(MAX_KEPT_BYTES)
 
 
 def is_parquet(url: str) -> bool:
@@ -31,12 +39,36 @@ def read(
         info = _info(url, file, max_chunk=2**62)
         check_identity(info, identity)
         stop = check_request(info, branches, start, stop)
+        columns = tuple(dict.fromkeys(branches))
         edges = _row_group_edges(file)
         groups = [i for i in range(file.num_row_groups) if edges[i] < stop and start < edges[i + 1]]
-        skipped = edges[groups[0]] if groups else 0
-        table = file.read_row_groups(groups, columns=list(dict.fromkeys(branches)))
-        part = table.slice(start - skipped, stop - start)
-        return {name: _to_column(name, part[name].combine_chunks()) for name in branches}
+        if not groups:
+            table = file.read_row_groups([], columns=list(columns))
+        else:
+            is_cut = {i: edges[i] < start or stop < edges[i + 1] for i in groups}
+            table = pa.concat_tables([_row_group(info, file, i, columns, keep=is_cut[i]) for i in groups])
+            table = table.slice(start - edges[groups[0]], stop - start)
+    arrays = {name: table[name].combine_chunks() for name in branches}
+    for name, array in arrays.items():
+        if num_missing := _num_missing(array):
+            raise DataError(
+                f"{url}: column {name!r} has {num_missing} missing values (nulls) in entries {start} to "
+                f"{stop}; fill or drop them when writing the file"
+            )
+    return {name: _to_column(array) for name, array in arrays.items()}
+
+
+def _row_group(
+    info: FileInfo, file: pa.parquet.ParquetFile, group: int, columns: tuple[str, ...], *, keep: bool
+) -> pa.Table:
+    """Return a row group; kept, it is decoded once for all the chunks that are cut from it."""
+    key = (info.url, info.identity, group, columns)
+    table = _row_groups.get(key)
+    if table is None:
+        table = file.read_row_group(group, columns=list(columns))
+        if keep:
+            _row_groups.put(key, table, table.nbytes)
+    return table
 
 
 @contextmanager
@@ -53,8 +85,17 @@ def _open(url: str) -> Iterator[pa.parquet.ParquetFile]:
 def _info(url: str, file: pa.parquet.ParquetFile, max_chunk: int) -> FileInfo:
     types = {field.name: _type_name(field.type) for field in file.schema_arrow}
     chunks = make_chunks(_row_group_edges(file), max_chunk)
-    identity = "-".join(map(str, file_stamp(url)[:2]))
-    return FileInfo(url, "", file.metadata.num_rows, types, chunks, identity)
+    return FileInfo(url, "", file.metadata.num_rows, types, chunks, _identity(url, file))
+
+
+def _identity(url: str, file: pa.parquet.ParquetFile) -> str:
+    """Return the size and versions of a file; its metadata's hash if a server tells nothing but the size."""
+    size, *versions = file_stamp(url)
+    if not versions:
+        footer = io.BytesIO()
+        file.metadata.write_metadata_file(footer)
+        versions = [hashlib.sha256(footer.getvalue()).hexdigest()]
+    return "-".join(map(str, (size, *(versions if is_remote(url) else versions[:1]))))
 
 
 def _row_group_edges(file: pa.parquet.ParquetFile) -> list[int]:
@@ -78,18 +119,14 @@ def _type_name(arrow_type: pa.DataType) -> str:
     return np.dtype(arrow_type.to_pandas_dtype()).name if is_number else str(arrow_type)
 
 
-def _to_column(name: str, array: pa.Array) -> Column:
+def _num_missing(array: pa.Array) -> int:
+    inside = array.flatten().null_count if _is_list(array.type) else 0
+    return int(array.null_count + inside)
+
+
+def _to_column(array: pa.Array) -> Column:
+    values: Array = (array.flatten() if _is_list(array.type) else array).to_numpy(zero_copy_only=False)
     if not _is_list(array.type):
-        return _to_numpy(name, array)
-    if array.null_count:
-        raise ValueError(f"branch {name!r} has missing lists")
-    contents = _to_numpy(name, array.flatten())
+        return values
     lengths = pa.compute.list_value_length(array).to_numpy(zero_copy_only=False)
-    return Jagged(contents, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
-
-
-def _to_numpy(name: str, array: pa.Array) -> Array:
-    if array.null_count:
-        raise ValueError(f"branch {name!r} has missing values")
-    values: Array = array.to_numpy(zero_copy_only=False)
-    return values
+    return Jagged(values, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))

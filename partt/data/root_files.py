@@ -9,7 +9,7 @@ import os
 import struct
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -23,6 +23,7 @@ from partt.atomic_files import atomic_path
 from partt.data import parquet_files
 from partt.data.file_access import (
     AuthenticationError,
+    Stamp,
     file_stamp,
     is_remote,
     local_path,
@@ -30,7 +31,8 @@ from partt.data.file_access import (
     read_reporting,
 )
 from partt.data.file_info import FileInfo, check_identity, check_request, make_chunks, share_offsets
-from partt.data.jagged import Column, Jagged, Table, from_awkward, to_awkward
+from partt.data.jagged import Column, Jagged, Table, from_awkward, num_jets, to_awkward
+from partt.data.recently_used import RecentlyUsed
 from partt.data.root_baskets import (
     BasketLayout,
     Bytes,
@@ -41,10 +43,10 @@ from partt.data.root_baskets import (
 )
 from partt.errors import DataError
 
-__all__ = ["AuthenticationError", "FileInfo", "forget_files", "inspect_file", "read_columns", "write_tree"]
+__all__ = ["AuthenticationError", "FileInfo", "inspect_file", "read_columns", "write_tree"]
 
 MAX_CHUNK = 8192  # entries; ten classes of chunks that are shuffled together are then some 400 MB
-MAX_KEPT_BYTES = 64_000_000  # of all trees that a process remembers
+MAX_KEPT_BYTES = 64_000_000  # of all trees that a process remembers, one for each file
 MAX_KEPT_NTUPLES = 4
 _TREE_CLASSES = {"TTree", "TNtuple", "TNtupleD", "ROOT::RNTuple", "ROOT::Experimental::RNTuple"}
 
@@ -54,14 +56,15 @@ class _TreeMap:
     """What reading a tree takes, without an open file."""
 
     info: FileInfo
-    stamp: tuple[int | None, ...]
+    names: frozenset[str | None]  # what the tree may be asked for as; None: the only one
+    stamp: Stamp
     boundaries: Sequence[int]  # entries at which all branches start a basket, cluster
     layouts: Mapping[str, BasketLayout | None]  # None: only uproot can read the branch
     memory: int  # bytes
 
 
-_tree_maps: OrderedDict[tuple[str, str | None], _TreeMap] = OrderedDict()
-_open_trees: OrderedDict[tuple[int, str, str, tuple[int | None, ...]], Any] = OrderedDict()
+_tree_maps: RecentlyUsed[str, _TreeMap] = RecentlyUsed(MAX_KEPT_BYTES)
+_open_trees: OrderedDict[tuple[int, str, str, Stamp], Any] = OrderedDict()
 
 
 def inspect_file(url: str, tree: str | None = None, max_chunk: int = MAX_CHUNK) -> FileInfo:
@@ -69,8 +72,7 @@ def inspect_file(url: str, tree: str | None = None, max_chunk: int = MAX_CHUNK) 
     if parquet_files.is_parquet(url):
         return read_reporting(url, "the file", lambda: parquet_files.inspect(url, max_chunk))
     found = read_reporting(url, "the file", lambda: _parse(url, tree))
-    _remember(url, tree, found)
-    _remember(url, found.info.tree, found)  # readers name the tree that was found
+    _tree_maps.put(url, found, found.memory)
     return FileInfo(**{**vars(found.info), "chunks": make_chunks(found.boundaries, max_chunk)})
 
 
@@ -99,7 +101,7 @@ def read_columns(
             check_identity(found.info, identity)
             return _read(found, branches, start, check_request(found.info, branches, start, stop))
         except Exception:
-            _tree_maps.pop((url, tree), None)  # what was remembered may be out of date
+            _tree_maps.discard(url)  # what was remembered may be out of date
             raise
 
     return share_offsets(read_reporting(url, what, attempt))
@@ -109,11 +111,12 @@ def write_tree(path: str | Path, tables: Table | Iterable[Table], tree: str = "t
     """Write tables one after another as one TTree; return the number of entries.
 
     Each table becomes one basket per branch, so memory stays flat. Jagged columns with a common prefix
-    and equal lengths in the first table (part_px, part_py) share one counter (npart).
+    and equal lengths in the first table (part_px, part_py) share one counter (npart). All tables must have
+    the columns and types of the first.
     """
     remaining = iter([tables] if isinstance(tables, Mapping) else tables)
     first = next(remaining, None)
-    if first is None:
+    if not first:
         raise DataError(f"{path}: nothing to write, not even a table without entries")
     records = _records(first)
     num_entries = 0
@@ -124,16 +127,13 @@ def write_tree(path: str | Path, tables: Table | Iterable[Table], tree: str = "t
     ):
         types = {name: array.type.content for name, array in _to_branches(first, records).items()}
         out = file.mktree(tree, types, field_name=_field_name, counter_name=lambda name: f"n{name}")
-        for table in chain([first], remaining):
-            arrays = _to_branches(table, records)
-            num_entries += len(next(iter(arrays.values())))
-            out.extend(arrays)
+        for number, table in enumerate(chain([first], remaining), start=1):
+            fault = _fault(table, first, records)
+            if fault:
+                raise DataError(f"cannot write {path}: table {number}: {fault}")
+            out.extend(_to_branches(table, records))
+            num_entries += num_jets(table)
     return num_entries
-
-
-def forget_files() -> None:
-    """Forget what is remembered of trees; the next read parses its file again."""
-    _tree_maps.clear()
 
 
 def _shortened(names: Sequence[str]) -> str:
@@ -145,22 +145,11 @@ def _shortened(names: Sequence[str]) -> str:
 
 def _known_tree(url: str, tree: str | None) -> _TreeMap:
     """Return the remembered map of a tree if the file did not change, or parse it."""
-    key = (url, tree)
-    found = _tree_maps.get(key)
-    if found is not None and (is_remote(url) or found.stamp == file_stamp(url)):
-        _tree_maps.move_to_end(key)
-        return found
-    found = _parse(url, tree)
-    _remember(url, tree, found)
+    found = _tree_maps.get(url)
+    if found is None or tree not in found.names or not (is_remote(url) or found.stamp == file_stamp(url)):
+        found = _parse(url, tree)
+        _tree_maps.put(url, found, found.memory)
     return found
-
-
-def _remember(url: str, tree: str | None, found: _TreeMap) -> None:
-    _tree_maps[url, tree] = found
-    _tree_maps.move_to_end((url, tree))
-    kept = sum(known.memory for known in _tree_maps.values())
-    while kept > MAX_KEPT_BYTES and len(_tree_maps) > 1:
-        kept -= _tree_maps.popitem(last=False)[1].memory
 
 
 def _parse(url: str, tree: str | None) -> _TreeMap:
@@ -175,11 +164,12 @@ def _parse(url: str, tree: str | None) -> _TreeMap:
         else:
             types, layouts, boundaries = _parse_ntuple(opened)
         num_entries = int(opened.num_entries)
-        identity = "-".join(map(str, (file.file.uuid, *stamp[:2])))
+        # The UUID tells files apart; a server's time may not be the same for each replica of a file.
+        identity = "-".join(map(str, (file.file.uuid, *stamp[: 1 if is_remote(url) else 2])))
     boundaries = sorted({0, *boundaries, num_entries})
     info = FileInfo(url, name, num_entries, types, (), identity)
     memory = sum(layout.memory for layout in layouts.values() if layout is not None)
-    return _TreeMap(info, stamp, boundaries, layouts, memory)
+    return _TreeMap(info, frozenset({tree, name}), stamp, boundaries, layouts, memory)
 
 
 @contextmanager
@@ -226,19 +216,29 @@ def _check_header(url: str, size: int | None) -> None:
 
 
 def _tree_name(url: str, file: Any, tree: str | None) -> str:
-    classes = file.classnames(recursive=True, cycle=False)
-    trees: list[str] = sorted(name for name, kind in classes.items() if kind in _TREE_CLASSES)
-    listed = ", ".join(trees) or "none"
+    """Find the tree that is asked for; without a cycle ("tree;2") uproot takes the newest."""
+    cycles: dict[str, list[str]] = {}
+    for key, kind in file.classnames(recursive=True).items():
+        if kind in _TREE_CLASSES:
+            name, _, number = key.rpartition(";")
+            cycles.setdefault(name, []).append(number)
+    listed = ", ".join(sorted(cycles)) or "none"
     if tree is not None:
-        wanted = tree.partition(";")[0].strip("/")
-        if wanted not in trees:
+        wanted, _, cycle = tree.strip("/").partition(";")
+        if wanted not in cycles:
             raise DataError(f"{url} has no tree {wanted!r}; trees in the file: {listed}")
-        return wanted
-    if not trees:
-        raise DataError(f"{url} has no tree; objects in the file: {', '.join(sorted(classes)[:8]) or 'none'}")
-    if len(trees) > 1:
-        raise DataError(f"{url} has {len(trees)} trees ({listed}); set `treename` in the data config to one")
-    return trees[0]
+        if not cycle:
+            return wanted
+        if cycle not in cycles[wanted]:
+            known = ", ".join(f"{wanted};{number}" for number in sorted(cycles[wanted], key=int))
+            raise DataError(f"{url} has no tree '{wanted};{cycle}'; cycles in the file: {known}")
+        return f"{wanted};{cycle}"
+    if not cycles:
+        objects = sorted(file.keys(recursive=True, cycle=False))
+        raise DataError(f"{url} has no tree; objects in the file: {', '.join(objects[:8]) or 'none'}")
+    if len(cycles) > 1:
+        raise DataError(f"{url} has {len(cycles)} trees ({listed}); set `treename` in the data config to one")
+    return next(iter(cycles))
 
 
 def _parse_ttree(tree: Any) -> tuple[dict[str, str], dict[str, BasketLayout | None], list[int]]:
@@ -367,30 +367,38 @@ def _decompress(body: memoryview, num_bytes: int) -> Bytes:
 
 
 def _read_with_uproot(found: _TreeMap, branches: Sequence[str], start: int, stop: int) -> dict[str, Column]:
-    tree = _open_tree(found)
     limits = {"entry_start": start, "entry_stop": stop}
     columns = {}
-    for name in branches:
-        try:
-            columns[name] = from_awkward(tree[name].array(**limits))
-        except Exception as error:
-            raise ValueError(f"corrupt data in branch {name!r}: {type(error).__name__}: {error}") from error
+    with _open_tree(found) as tree:
+        for name in branches:
+            try:
+                columns[name] = from_awkward(tree[name].array(**limits))
+            except Exception as error:
+                raise ValueError(
+                    f"corrupt data in branch {name!r}: {type(error).__name__}: {error}"
+                ) from error
     return columns
 
 
-def _open_tree(found: _TreeMap) -> Any:
-    """Return uproot's tree, from a few that are kept open; a forked process opens its own."""
+@contextmanager
+def _open_tree(found: _TreeMap) -> Iterator[Any]:
+    """Give uproot's tree; a few stay open, unless reading fails, and a forked process opens its own."""
     key = (os.getpid(), found.info.url, found.info.tree, found.stamp)
     tree = _open_trees.pop(key, None)
     if tree is None:
         url = found.info.url
         source = {url: None} if is_remote(url) else Path(local_path(url)).open("rb", buffering=0)  # noqa: SIM115
         tree = uproot.open(source)[found.info.tree]
+    try:
+        yield tree
+    except BaseException:
+        with suppress(Exception):
+            tree.file.close()
+        raise
     _open_trees[key] = tree
     while len(_open_trees) > MAX_KEPT_NTUPLES:
         _, oldest = _open_trees.popitem(last=False)
         oldest.file.close()
-    return tree
 
 
 # --- writing ---------------------------------------------------------------------------------------
@@ -413,6 +421,40 @@ def _records(table: Table) -> dict[str, list[str]]:
         for prefix, rests in groups.items()
         if is_uniform(prefix, rests) and prefix not in table and f"n{prefix}" not in table
     }
+
+
+def _fault(table: Table, first: Table, records: Mapping[str, list[str]]) -> str | None:
+    """Say why a table cannot follow the first one, which column is to blame, or return None."""
+    for name in first:
+        if name not in table:
+            return f"column {name!r} of the first table is missing"
+    some_name, num_entries = next(iter(table)), num_jets(table)
+    for name, column in table.items():
+        if name not in first:
+            return f"column {name!r} is not in the first table"
+        kind, wanted = _column_type(column), _column_type(first[name])
+        if kind != wanted:
+            return f"column {name!r} is {kind}, in the first table {wanted}; convert it"
+        if len(column) != num_entries:
+            return f"column {name!r} has {len(column)} jets, column {some_name!r} has {num_entries}"
+    for prefix, rests in records.items():
+        names = [f"{prefix}_{rest}" for rest in rests]
+        lengths = [table[name].lengths for name in names]  # type: ignore[union-attr]
+        for name, other in zip(names, lengths, strict=True):
+            if not np.array_equal(other, lengths[0]):
+                jet = int(np.flatnonzero(other != lengths[0])[0])
+                return (
+                    f"columns {names[0]!r} and {name!r} share a counter, "
+                    f"but jet {jet} has {lengths[0][jet]} and {other[jet]} values"
+                )
+    return None
+
+
+def _column_type(column: Column) -> str:
+    """Name a type as FileInfo does: "float32", "float32[]" for jagged, "float32[3]" for fixed arrays."""
+    if isinstance(column, Jagged):
+        return f"{column.contents.dtype.name}[]"
+    return column.dtype.name + "".join(f"[{size}]" for size in column.shape[1:])
 
 
 def _to_branches(table: Table, records: Mapping[str, list[str]]) -> dict[str, ak.Array]:

@@ -89,10 +89,10 @@ class PairEmbedding(nn.Module):
         """Evaluate with every BatchNorm folded into its Linear, a cacheful of pairs at a time."""
         (first, *others), inputs = self.layers, self.input_norm
         layers = [_folded(*first, inputs), *(_folded(*layer) for layer in others)]
-        size = len(features) if is_exporting() or not features.is_cpu else PAIRS_IN_CACHE
+        whole = is_exporting() or not features.is_cpu
         outputs = []
-        for start in range(0, len(features), size):
-            x = features[start : start + size]
+        for chunk in (features,) if whole else torch.split(features, PAIRS_IN_CACHE):
+            x = chunk
             for weight, bias in layers[:-1]:
                 x = functional.gelu(functional.linear(x, weight, bias))
             weight, bias = layers[-1]

@@ -24,17 +24,20 @@ class Group:
     mask: Tensor | None  # (G, P) True = real particle; None: no padding
 
 
-def group_jets(offsets: Tensor, max_rows: int | None = None) -> list[Group]:
-    """Sort jets with these offsets (B + 1,) by length and cut them into groups with little padding."""
+def group_jets(offsets: Tensor, max_rows: int | None = None, min_length: int = 1) -> list[Group]:
+    """Sort jets with these offsets (B + 1,) by length and cut them into groups with little padding.
+
+    A group has at least `min_length` slots, at least one, even for empty jets.
+    """
     if max_rows is None:
         max_rows = ROWS_PER_GROUP.get(offsets.device.type, ROWS_PER_GROUP_ELSEWHERE)
     lengths, order = offsets.diff().sort(stable=True)  # (B,)
     sorted_lengths = lengths.tolist()
     last_row = (offsets[-1] - 1).clamp(min=0)
     groups = []
-    for start, end in _cut(sorted_lengths, max_rows):
+    for start, end in _cut(sorted_lengths, max_rows, min_length):
         jets = order[start:end]
-        longest = max(sorted_lengths[end - 1], 1)  # an empty jet has one slot of padding
+        longest = max(sorted_lengths[end - 1], min_length)
         slots = torch.arange(longest, device=offsets.device)
         rows = torch.minimum(offsets[jets, None] + slots, last_row)
         full = sorted_lengths[start] == longest
@@ -43,7 +46,7 @@ def group_jets(offsets: Tensor, max_rows: int | None = None) -> list[Group]:
 
 
 def take_rows(values: Tensor, rows: Tensor) -> Tensor:
-    """Return values (T, K) at rows (G, P): (G, P, K); zeros if there are no values at all."""
+    """Return values (T, K) at rows (...): (..., K); zeros if there are no values at all."""
     if len(values) == 0:
         return values.new_zeros(*rows.shape, values.shape[1])
     return values.index_select(0, rows.flatten()).view(*rows.shape, -1)
@@ -64,14 +67,15 @@ def jet_of_row(offsets: Tensor) -> Tensor:
     return torch.arange(len(lengths), device=offsets.device).repeat_interleave(lengths)
 
 
-def _cut(sorted_lengths: list[int], max_rows: int) -> list[tuple[int, int]]:
+def _cut(sorted_lengths: list[int], max_rows: int, min_length: int) -> list[tuple[int, int]]:
     """Return (start, end) of every group, from the longest jets down."""
     cuts = []
     end = len(sorted_lengths)
     while end > 0:
-        longest = max(sorted_lengths[end - 1], 1)
+        longest = max(sorted_lengths[end - 1], min_length)
         start = max(0, end - max(1, max_rows // longest))
-        while sorted_lengths[start] < int(TOLERATED_LENGTH * longest) - 2:
+        shortest = int(TOLERATED_LENGTH * sorted_lengths[end - 1]) - 2
+        while sorted_lengths[start] < shortest:
             start += 1
         cuts.append((start, end))
         end = start

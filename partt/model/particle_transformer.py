@@ -100,7 +100,7 @@ class ParticleTransformer(nn.Module):
             class_bias = nn.functional.pad(hidden, (1, 0))[:, None]  # (G, 1, 1 + P)
         for block in self.blocks:
             x = block(x, bias, maps and maps.particles)
-        token = self.class_token.expand(len(x), -1)
+        token = self.class_token.expand(x.shape[0], -1)
         for block in self.class_blocks:
             token = block(token, x, class_bias, maps and maps.token)
         return token
@@ -122,9 +122,9 @@ class ParticleTransformer(nn.Module):
         """Embed the real particles and pairs of the whole batch, which BatchNorm must see, then group."""
         x = self.particle_embedding(particles)  # (T, D)
         rows = torch.cat([group.rows.flatten() for group in groups])
-        xs = x.index_select(0, rows).split([group.rows.numel() for group in groups])
+        xs = torch.split(take_rows(x, rows), [group.rows.numel() for group in groups])
         tokens = [x.view(*group.rows.shape, -1) for x, group in zip(xs, groups, strict=True)]
-        if self.pair_embedding is None or momenta is None:
+        if self.pair_embedding is None or momenta is None or len(momenta) == 0:
             return [(x, None) for x in tokens]
         pairs = pack_pairs(offsets)
         bias = self.pair_embedding(pair_features(momenta, pairs.first, pairs.second))  # (H, N)

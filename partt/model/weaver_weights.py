@@ -7,6 +7,7 @@ gives chance-level output without any complaint, so an import must know the dial
 
 import pickle
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -110,7 +111,9 @@ def export_particlenet(state: Mapping[str, Tensor]) -> State:
 def read_weaver_file(path: str | Path) -> State:
     """Read a .pt file that holds a state dict, on the CPU, tensors only: nothing in it is executed."""
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():  # of a foreign pickle, which is refused anyway
+            warnings.filterwarnings("ignore", "Detected pickle protocol")
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise DataError(f"no such file: {path}") from error
     except pickle.UnpicklingError as error:

@@ -28,8 +28,8 @@ def rapidity(momenta: Tensor) -> Tensor:
 def azimuth(momenta: Tensor) -> Tensor:
     """Return phi = atan2(py, px), and 0 for a particle along the beam."""
     px, py = momenta[..., 0], momenta[..., 1]
-    along_beam = (px == 0) & (py == 0)
-    return torch.atan2(py, torch.where(along_beam, 1.0, px))  # the gradient of atan2(0, 0) is NaN
+    along_beam = px.square() + py.square() < _TINY
+    return torch.atan2(py, torch.where(along_beam, 1.0, px))  # at 0, 0 the gradient is NaN
 
 
 def wrap_angle(angle: Tensor) -> Tensor:

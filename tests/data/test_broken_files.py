@@ -200,7 +200,9 @@ def test_two_trees(tmp_path: Path) -> None:
 def test_missing_branch_names_the_nearest(good: Path) -> None:
     with pytest.raises(DataError) as raised:
         read_columns(str(good), ["jet_pt", "part_pz"])
-    assert f"{good}: tree 'tree' has no branch 'part_pz'; nearest names: part_p" in str(raised.value)
+    assert f"{good}: tree 'tree' has no branch 'part_pz' (did you mean 'part_p" in str(raised.value)
+    with pytest.raises(DataError, match=r"has no branch 'xyz'; some of its branches: jet_pt, label, npart"):
+        read_columns(str(good), ["xyz"])
 
 
 def test_other_type_in_one_file(tmp_path: Path) -> None:

@@ -70,6 +70,18 @@ def test_list_file(folder: Path) -> None:
     )
 
 
+def test_a_name_before_a_list_is_for_the_lines_without_one(folder: Path) -> None:
+    (folder / "more.txt").write_text("sub/c.root\n")
+    (folder / "list.txt").write_text("TTBar:a_1.root\nb.root\n@more.txt\nroot://host//d/x.root\n")
+    assert expand_files([f"QCD:@{folder}/list.txt", f"{folder}/a_2.root"]) == (
+        InputFile("TTBar", f"{folder}/a_1.root"),
+        InputFile("QCD", f"{folder}/b.root"),
+        InputFile("QCD", f"{folder}/sub/c.root"),
+        InputFile("QCD", "root://host//d/x.root"),
+        InputFile("", f"{folder}/a_2.root"),
+    )
+
+
 @pytest.mark.parametrize(
     ("argument", "group", "url"),
     [
@@ -143,6 +155,14 @@ def test_bad_lists(folder: Path) -> None:
 def test_unknown_protocol() -> None:
     with pytest.raises(DataError, match="nosuch"):
         expand_files(["nosuch://host/x_*.root"])
+
+
+@pytest.mark.parametrize("text", ["~nobody_has_this_name/x.root", "\0", "x" * 300, "x" * 300 + "*"])
+def test_paths_that_cannot_be(text: str) -> None:
+    with pytest.raises(DataError, match="matches no file|null byte|name too long"):
+        expand_files([text])
+    with pytest.raises(DataError, match="cannot read the list"):
+        expand_files([f"@{text}"])
 
 
 @given(st.text(max_size=30))

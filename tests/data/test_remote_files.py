@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -11,11 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
+import uproot
 
-from partt.data import file_access
+from partt.data import file_access, root_files
 from partt.data.file_lists import InputFile, expand_files
 from partt.data.root_files import AuthenticationError, inspect_file, read_columns, write_tree
 from partt.errors import DataError
@@ -207,6 +212,47 @@ def test_xrootd_reset_in_the_middle_of_a_read(xrootd: str) -> None:
     assert all(np.array_equal(columns[name].contents, expected[name].contents) for name in names)
 
 
+def test_xrootd_rntuple_after_a_reset(xrootd: str, folder: Path) -> None:
+    half = 1_000_000  # entries in a cluster: more than fsspec reads ahead
+    values = np.arange(2.0 * half)
+    with uproot.recreate(folder / "jets" / "ntuple.root", compression=None) as file:
+        file.mkrntuple("tree", {"x": values[:half]}).extend({"x": values[half:]})
+    proxy = Proxy(int(xrootd.rstrip("/").rpartition(":")[2]))
+    url = f"root://127.0.0.1:{proxy.port}//jets/ntuple.root"
+    assert np.array_equal(read_columns(url, ["x"], 0, 5)["x"], values[:5])
+    proxy.cut_after = 500_000
+    assert np.array_equal(read_columns(url, ["x"], half)["x"], values[half:])
+    proxy.listener.close()
+    assert proxy.cuts == 1
+
+
+def test_a_tree_that_failed_is_opened_again(folder: Path) -> None:
+    path = folder / "jets" / "local_ntuple.root"
+    with uproot.recreate(path) as file:
+        file.mkrntuple("tree", {"x": np.arange(5.0)})
+    read_columns(str(path), ["x"])
+    (key,) = [key for key in root_files._open_trees if key[1] == str(path)]
+    root_files._open_trees[key] = mock.Mock(spec=["file"])  # reading from it fails
+    broken = root_files._open_trees[key]
+    with pytest.raises(DataError, match="corrupt data in branch 'x'"):
+        read_columns(str(path), ["x"])
+    broken.file.close.assert_called_once()
+    assert read_columns(str(path), ["x"])["x"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_xrootd_is_quiet_at_exit(xrootd: str) -> None:
+    script = """
+import sys, warnings
+import torch.distributed
+from partt.data.root_files import inspect_file
+with warnings.catch_warnings():  # as pytest does: it undoes what is set inside
+    assert inspect_file(sys.argv[1]).num_entries == 30
+"""
+    command = [sys.executable, "-c", script, f"{xrootd}/jets/y.root"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 # --- https -------------------------------------------------------------------------------------------
 
 
@@ -219,6 +265,7 @@ class WebServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), WebHandler)
         self.folder = folder
         self.faults: list[str] = []
+        self.headers: dict[str, str] = {}
         self.requests = 0
 
     def handle_error(self, *_: object) -> None:
@@ -254,6 +301,8 @@ class WebHandler(BaseHTTPRequestHandler):
             start, stop = int(first), min(int(last or len(body)) + 1, len(body))
         self.send_response(206 if wanted else 200)
         self.send_header("Accept-Ranges", "bytes")
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
         self.send_header("Content-Length", str(stop - start))
         if wanted:
             self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(body)}")
@@ -285,13 +334,60 @@ def test_web_read(web: WebServer) -> None:
 
 
 def test_web_parquet(web: WebServer, folder: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet
-
     pa.parquet.write_table(pa.table({"x": [1.0, 2.0, 3.0]}), folder / "x.parquet")
     url = address(web, "x.parquet")
     assert inspect_file(url).num_entries == 3
     assert read_columns(url, ["x"], 1)["x"].tolist() == [2, 3]
+
+
+VERSIONS = [("ETag", '"1"', '"2"'), ("Last-Modified", "Mon, 01 Jan 2024", "Tue, 02 Jan 2024")]
+
+
+@pytest.mark.parametrize(("header", "before", "after"), VERSIONS)
+def test_web_server_tells_that_a_file_changed(
+    web: WebServer, folder: Path, header: str, before: str, after: str
+) -> None:
+    pa.parquet.write_table(pa.table({"x": [1.0, 2.0, 3.0]}), folder / "x.parquet")
+    url = address(web, "x.parquet")
+    web.headers = {header: before}
+    info = inspect_file(url)
+    assert inspect_file(url) == info
+    web.headers = {header: after}
+    assert inspect_file(url).identity != info.identity
+    with pytest.raises(DataError, match="changed after it was inspected"):
+        read_columns(url, ["x"], identity=info.identity)
+
+
+def test_web_server_tells_nothing_but_the_file_changed(web: WebServer, folder: Path) -> None:
+    path, url = folder / "x.parquet", address(web, "x.parquet")
+    pa.parquet.write_table(pa.table({"x": [1.0, 2.0, 3.0]}), path)
+    size, info = path.stat().st_size, inspect_file(url)
+    assert inspect_file(url) == info
+    assert read_columns(url, ["x"], 0, 2)["x"].tolist() == [1, 2]
+    pa.parquet.write_table(pa.table({"x": [5.0, 6.0, 7.0]}), path)
+    assert path.stat().st_size == size
+    assert inspect_file(url).identity != info.identity
+    assert read_columns(url, ["x"], 0, 2)["x"].tolist() == [5, 6]
+
+
+def test_web_tree_that_changed(web: WebServer, folder: Path) -> None:
+    url = address(web, "changing.root")
+    identities = set()
+    for value in (1.0, 2.0):
+        write_tree(folder / "changing.root", {"x": np.full(3, value)})
+        identities.add(inspect_file(url).identity)
+        assert read_columns(url, ["x"])["x"].tolist() == [value] * 3
+    assert len(identities) == 2
+
+
+def test_xrootd_tells_that_a_file_changed(xrootd: str, folder: Path) -> None:
+    path = folder / "jets" / "x.parquet"
+    pa.parquet.write_table(pa.table({"x": [1.0, 2.0, 3.0]}), path)
+    identities = []
+    for seconds in (1_700_000_000, 1_700_000_000, 1_700_000_001):
+        os.utime(path, (seconds, seconds))
+        identities.append(inspect_file(f"{xrootd}/jets/x.parquet").identity)
+    assert identities[0] == identities[1] != identities[2]
 
 
 def test_web_missing_file(web: WebServer) -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +16,10 @@ import uproot
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partt.data import file_access, root_files
+from partt.data import file_access, parquet_files, root_files
 from partt.data.file_info import make_chunks
 from partt.data.jagged import Column, Jagged, Table, to_awkward
+from partt.data.recently_used import RecentlyUsed
 from partt.data.root_baskets import MissingOffsetsError
 from partt.data.root_files import inspect_file, read_columns, write_tree
 from partt.errors import DataError, OutputError
@@ -173,7 +175,21 @@ def test_newest_cycle_wins(tmp_path: Path) -> None:
             file.mktree("tree", {"x": "int32"}).extend({"x": np.array([value], np.int32)})
     assert inspect_file(str(path)).tree == "tree"
     assert read_columns(str(path), ["x"])["x"].tolist() == [2]
-    assert read_columns(str(path), ["x"], tree="tree;1")["x"].tolist() == [2]
+
+
+def test_a_cycle_is_read_if_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "x.root"
+    with uproot.recreate(path) as file:
+        for value in (1, 2):
+            file.mktree("deep/tree", {"x": "int32"}).extend({"x": np.array([value], np.int32)})
+    for tree, value in (("deep/tree;1", 1), ("deep/tree", 2), ("deep/tree;2", 2), ("/deep/tree;1", 1)):
+        info = inspect_file(str(path), tree)
+        assert info.tree == tree.strip("/")
+        for name in (tree, info.tree):
+            assert read_columns(str(path), ["x"], tree=name)["x"].tolist() == [value]
+    for cycle in ("7", "x", "01"):
+        with pytest.raises(DataError, match="cycles in the file: deep/tree;1, deep/tree;2"):
+            read_columns(str(path), ["x"], tree=f"deep/tree;{cycle}")
 
 
 def test_tree_in_a_folder_and_odd_file_name(tmp_path: Path) -> None:
@@ -198,13 +214,54 @@ def test_parquet(tmp_path: Path) -> None:
         columns = read_columns(path, list(table), start, stop)
         assert_same(columns, {name: _cut(column, start, stop) for name, column in table.items()})
         assert columns["part_px"].offsets is columns["part_charge"].offsets
-    with pytest.raises(DataError, match="has no branch 'part_pq'; nearest names: part_px"):
+    with pytest.raises(DataError, match=r"has no branch 'part_pq' \(did you mean 'part_px'\?\)"):
         read_columns(path, ["part_pq"])
     with pytest.raises(DataError, match="branch 'text' has type string"):
         read_columns(path, ["text"])
-    pa.parquet.write_table(pa.table({"x": [1, None]}), path)
-    with pytest.raises(DataError, match="branch 'x' has missing values"):
-        read_columns(path, ["x"])
+
+
+@pytest.mark.parametrize("values", [[1, 2, None], [[1], [2], None], [[1], [2], [None, 3]]])
+def test_missing_values_in_parquet(tmp_path: Path, values: list[object]) -> None:
+    path = str(tmp_path / "x.parquet")
+    pa.parquet.write_table(pa.table({"x": values}), path)
+    with pytest.raises(DataError) as raised:
+        read_columns(path, ["x"], 1, 3)
+    assert str(raised.value) == (
+        f"{path}: column 'x' has 1 missing values (nulls) in entries 1 to 3; "
+        "fill or drop them when writing the file"
+    )
+    assert len(read_columns(path, ["x"], 0, 2)["x"]) == 2
+
+
+def test_a_row_group_is_decoded_once_for_all_its_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "x.parquet")
+    pa.parquet.write_table(pa.table({"x": range(100), "y": range(100)}), path, row_group_size=50)
+    info = inspect_file(path, max_chunk=15)
+    decoded = []
+    whole = pa.parquet.ParquetFile.read_row_group
+
+    def read_row_group(file: pa.parquet.ParquetFile, group: int, **options: object) -> pa.Table:
+        decoded.append(group)
+        return whole(file, group, **options)
+
+    monkeypatch.setattr(pa.parquet.ParquetFile, "read_row_group", read_row_group)
+    values = [read_columns(path, ["x"], *chunk, identity=info.identity)["x"] for chunk in info.chunks]
+    assert np.concatenate(values).tolist() == list(range(100))
+    assert len(info.chunks) == 8
+    assert decoded == [0, 1]
+    assert read_columns(path, ["y"], 45, 60)["y"].tolist() == list(range(45, 60))  # other columns: anew
+    pa.parquet.write_table(pa.table({"x": range(100, 300)}), path, row_group_size=50)
+    assert read_columns(path, ["x"], 3, 5)["x"].tolist() == [103, 104]
+
+
+def test_row_groups_that_are_read_whole_are_not_kept(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.parquet")
+    pa.parquet.write_table(pa.table({"x": range(100)}), path, row_group_size=50)
+    parquet_files._row_groups.clear()
+    read_columns(path, ["x"])
+    assert len(parquet_files._row_groups) == 0
 
 
 def _cut(column: Column, start: int, stop: int) -> Column:
@@ -262,6 +319,47 @@ def test_a_failure_while_writing_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(DataError, match="nothing to write"):
         write_tree(tmp_path / "x.root", [])
+
+
+def jagged(*lengths: int, dtype: type = np.float32) -> Jagged:
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Jagged(np.zeros(offsets[-1], dtype), offsets)
+
+
+FIRST_TABLE = {"part_a": jagged(1, 2), "part_b": jagged(1, 2), "x": np.array([1, 2], np.int32)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": None}, "column 'x' of the first table is missing"),
+        ({"y": np.ones(2)}, "column 'y' is not in the first table"),
+        ({"part_c": jagged(1, 2)}, "column 'part_c' is not in the first table"),
+        ({"x": np.array([1.7, 2.9])}, "column 'x' is float64, in the first table int32; convert it"),
+        ({"x": np.ones((2, 3), np.int32)}, r"column 'x' is int32\[3\], in the first table int32"),
+        ({"x": jagged(1, 2, dtype=np.int32)}, r"column 'x' is int32\[\], in the first table int32"),
+        ({"part_b": np.ones(2, np.float32)}, r"column 'part_b' is float32, in the first table float32\[\]"),
+        ({"part_a": jagged(1, 2, dtype=float)}, r"column 'part_a' is float64\[\], in the first"),
+        ({"x": np.array([1], np.int32)}, "column 'x' has 1 jets, column 'part_a' has 2"),
+        ({"part_b": jagged(1, 2, 3)}, "column 'part_b' has 3 jets, column 'part_a' has 2"),
+        ({"part_b": jagged(1, 3)}, "columns 'part_a' and 'part_b' share a counter, but jet 1 has 2 and 3"),
+    ],
+)
+def test_a_table_unlike_the_first_is_refused(
+    tmp_path: Path, changes: dict[str, Column | None], message: str
+) -> None:
+    later = {name: column for name, column in (FIRST_TABLE | changes).items() if column is not None}
+    with pytest.raises(DataError, match=rf"cannot write .*x\.root: table 3: {message}"):
+        write_tree(tmp_path / "x.root", [FIRST_TABLE, FIRST_TABLE, later])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_first_table_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="table 1: column 'y' has 3 jets, column 'x' has 2"):
+        write_tree(tmp_path / "x.root", {"x": np.ones(2), "y": np.ones(3)})
+    with pytest.raises(DataError, match="nothing to write"):
+        write_tree(tmp_path / "x.root", {})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_unwritable_place(tmp_path: Path) -> None:
@@ -341,10 +439,46 @@ def test_chunks_cover_all_entries_in_order(sizes: list[int], max_chunk: int) -> 
 
 
 def test_remembered_trees_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(root_files, "MAX_KEPT_BYTES", 16_000)
-    for i in range(10):
-        write_tree(tmp_path / f"{i}.root", jet_table(2))
-        inspect_file(str(tmp_path / f"{i}.root"))
-    kept = [known.info.url for known in root_files._tree_maps.values()]
-    assert len(kept) <= 4
-    assert kept[-1] == str(tmp_path / "9.root")
+    kept = root_files._tree_maps
+    kept.clear()
+    monkeypatch.setattr(kept, "max_bytes", 16_000)
+    urls = [str(tmp_path / f"{i}.root") for i in range(10)]
+    for url in urls:
+        write_tree(url, jet_table(2))
+        inspect_file(url)
+    memory = kept.get(urls[-1]).memory
+    assert kept.num_bytes == len(kept) * memory <= 16_000 < (len(kept) + 1) * memory
+    assert kept.get(urls[0]) is None
+    assert kept.get(urls[-1]) is not None
+
+
+def test_a_tree_is_parsed_once_under_each_name_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(tmp_path / "x.root")
+    write_tree(url, jet_table(2))
+    info = inspect_file(url)
+    with monkeypatch.context() as patch:
+        patch.setattr(root_files, "_parse", None)
+        for tree in (None, info.tree, info.tree):
+            assert len(read_columns(url, ["event"], tree=tree)["event"]) == 2
+    read_columns(url, ["event"], tree=info.tree)
+    with pytest.raises(DataError, match="no tree 'other'"):
+        read_columns(url, ["event"], tree="other")
+
+
+def test_keeping_many_values_takes_no_longer_for_each() -> None:
+    kept: RecentlyUsed[int, str] = RecentlyUsed(max_bytes=300_000)
+    started = time.perf_counter()
+    for i in range(50_000):
+        kept.put(i, "x", 10)
+    assert time.perf_counter() - started < 2  # a sum over all values for each would take a minute
+    assert (len(kept), kept.num_bytes) == (30_000, 300_000)
+    kept.get(20_000)
+    kept.put(20_001, "y", 299_990)
+    assert (kept.get(20_000), kept.get(20_001), len(kept)) == ("x", "y", 2)
+    kept.put(0, "large", 10**9)
+    assert (kept.get(0), len(kept)) == ("large", 1)
+    kept.discard(0)
+    kept.discard(0)
+    assert (len(kept), kept.num_bytes) == (0, 0)

@@ -5,6 +5,7 @@ Axes: B jets, T particles of all jets, P slots of the padded batch, F features, 
 
 from typing import Annotated, ClassVar
 
+import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from weaver.nn.model.ParticleNet import ParticleNet as WeaverParticleNet
@@ -12,7 +13,7 @@ from weaver.nn.model.ParticleNet import ParticleNet as WeaverParticleNet
 from partt.config import Record
 from partt.errors import DataError
 from partt.model.config import Probability, Widths
-from partt.model.packing import pad_jets, take_rows
+from partt.model.packing import Group, group_jets, pad_jets, take_rows
 
 
 class ParticleNetConfig(Record):
@@ -53,8 +54,14 @@ class ParticleNet(nn.Module):
         del momenta  # for networks with pair features
         if points is None:
             raise DataError("ParticleNet needs coordinates: add the input pf_points to the data config")
-        group = pad_jets(offsets, self.config.num_neighbours + 1)  # a particle is not its own neighbour
-        mask = group.mask[:, None] if group.mask is not None else None  # (B, 1, P)
+        min_length = self.config.num_neighbours + 1  # a particle is not its own neighbour
+        # BatchNorm couples the jets in training; otherwise jets of similar length save padding.
+        groups = [pad_jets(offsets, min_length)] if self.training else group_jets(offsets, None, min_length)
+        logits = [self._logits(group, particles, points) for group in groups]
+        return torch.cat(logits)[torch.cat([group.jets for group in groups]).argsort()]
+
+    def _logits(self, group: Group, particles: Tensor, points: Tensor) -> Tensor:
+        mask = torch.ones_like(group.rows, dtype=torch.bool) if group.mask is None else group.mask
         padded = (take_rows(values, group.rows).transpose(1, 2) for values in (points, particles))
-        logits: Tensor = self.weaver(*padded, mask)
+        logits: Tensor = self.weaver(*padded, mask[:, None])
         return logits

@@ -1,0 +1,330 @@
+"""Jets per second through the Particle Transformer: partt, weaver-core, its ONNX export, the limit.
+
+weaver-core runs in processes of its own, with the allocator as its users have it; processes take turns, so
+that a busy machine disturbs all alike; medians are compared. With one thread the clock is the process's CPU
+time, which other jobs on the machine do not stretch; with more it is the wall clock. Memory is the peak of a
+training step in a process of its own, less what it had before.
+
+usage: python benchmarks/bench_model.py [--parts PART ...] [--threads N ...] [--rounds N] [--json FILE]
+"""
+
+import argparse
+import glob
+import json
+import logging
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parents[1]
+FILES = str(ROOT.parent / "shared" / "reference" / "bench_jets" / "*.root")
+NUM_JETS = 400
+TRAINING_BATCH, MEMORY_BATCH = 128, 512
+LIMIT = "limit: float32 matrix product"
+Work = Callable[[], None]
+Competitors = dict[str, tuple[int, Work]]
+
+
+def load_jets(count: int) -> Any:
+    """Return a JetBatch of jets of all classes, in random order."""
+    import numpy as np
+
+    from partt.data.columns import read_variables
+    from partt.data.data_config import load_data_config
+    from partt.data.jet_batch import concatenate
+    from partt.data.packing import pack
+    from partt.data.root_files import inspect_file
+
+    config = load_data_config("jetclass_full")
+    batches = []
+    for path in sorted(glob.glob(FILES)):  # noqa: PTH207
+        file = inspect_file(path)
+        names = {variable.name for group in config.groups for variable in group.variables}
+        batches.append(pack(config, read_variables(config, names, file, 0, file.num_entries)))
+    jets = concatenate(batches)
+    return jets.take(np.random.default_rng(1).permutation(len(jets))[:count])
+
+
+def build(name: str) -> Any:
+    """Return partt's or weaver's network as published, with new weights."""
+    import torch
+
+    torch.manual_seed(0)
+    if name == "partt":
+        from partt.model.registry import build_network, network_config
+
+        return build_network("part", network_config("part"), 17, 10)
+    from weaver.nn.model.ParticleTransformer import ParticleTransformer
+
+    options = {"use_pre_activation_pair": False, "fc_params": [], "num_classes": 10}
+    return ParticleTransformer(17, for_inference=name == "onnx", **options)
+
+
+def pad(jets: Any, length: int | None = None) -> tuple[Any, Any, Any]:
+    """Return jets as weaver wants them: x (B, F, P), v (B, 4, P), mask (B, 1, P)."""
+    import torch
+
+    lengths = jets.lengths
+    mask = torch.arange(length or int(lengths.max())) < lengths[:, None]
+    padded = []
+    for values in (jets.particles, jets.momenta):
+        dense = values.new_zeros(*mask.shape, values.shape[1])
+        dense[mask] = values
+        padded.append(dense.transpose(1, 2).contiguous())
+    return padded[0], padded[1], mask[:, None]
+
+
+def gflop(jets: Any) -> float:
+    """Return the arithmetic of one jet on average, by performance.md's count."""
+    lengths = jets.lengths.double()
+    macs = 1.77e6 * lengths + 2048 * lengths**2 + 8960 * lengths * (lengths + 1) / 2
+    return 2e-9 * float(macs.mean())
+
+
+def inference(threads: int) -> tuple[Competitors, float]:
+    """Return partt and onnxruntime, name -> (jets, work), and the GFLOP of one jet."""
+    import numpy as np
+    import torch
+
+    jets = load_jets(NUM_JETS)
+    network = build("partt").eval()
+
+    def partt() -> None:
+        with torch.inference_mode():
+            network(jets.particles, jets.momenta, jets.offsets)
+
+    session = _onnx_session(pad(jets.slice(0, 4)), threads)
+
+    def onnx_batches(size: int, *, by_length: bool) -> Work:
+        ordered = jets.take(np.argsort(jets.lengths.numpy(), kind="stable")) if by_length else jets
+        batches = [pad(ordered.slice(i, min(i + size, NUM_JETS))) for i in range(0, NUM_JETS, size)]
+        feeds = [{"x": x.numpy(), "v": v.numpy(), "m": m.float().numpy()} for x, v, m in batches]
+
+        def work() -> None:
+            for feed in feeds:
+                session.run(None, feed)
+
+        return work
+
+    competitors = {"partt, batch 400": (NUM_JETS, partt)}
+    competitors["onnxruntime, batch 1"] = (NUM_JETS, onnx_batches(1, by_length=False))
+    for size in (4, 8, 16):
+        competitors[f"onnxruntime, sorted, batch {size}"] = (NUM_JETS, onnx_batches(size, by_length=True))
+    return competitors, gflop(jets)
+
+
+def weaver_inference(threads: int) -> tuple[Competitors, float]:
+    """Return weaver-core at several batch sizes."""
+    import torch
+
+    del threads
+    jets, network = load_jets(NUM_JETS), build("weaver").eval()
+
+    def batches(size: int) -> Work:
+        padded = [pad(jets.slice(i, min(i + size, NUM_JETS)), 128) for i in range(0, NUM_JETS, size)]
+
+        def work() -> None:
+            with torch.inference_mode():
+                for batch in padded:
+                    network(*batch)
+
+        return work
+
+    return {f"weaver, batch {size}": (NUM_JETS, batches(size)) for size in (400, 50, 20)}, 0.0
+
+
+def _onnx_session(example: tuple[Any, Any, Any], threads: int) -> Any:
+    import onnxruntime
+    import torch
+
+    path = Path(tempfile.mkdtemp()) / "weaver.onnx"
+    axes = {name: {0: "jets", 2: "particles"} for name in "xvm"}
+    network, (x, v, mask) = build("onnx").eval(), example
+    torch.onnx.export(
+        network,
+        (x, v, mask.float()),
+        str(path),
+        input_names=list("xvm"),
+        output_names=["scores"],
+        dynamic_axes=axes,
+        opset_version=17,
+        dynamo=False,
+    )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def training_step(name: str, jets: Any) -> Work:
+    """Return a step of forward and backward pass on a batch; weaver pads to 128 and trims as published."""
+    import torch
+    from torch.nn import functional
+
+    network = build(name).train()
+    labels = torch.arange(len(jets)) % 10
+    inputs = (jets.particles, jets.momenta, jets.offsets) if name == "partt" else pad(jets, 128)
+    if name == "weaver":
+        network.trimmer._counter.fill_(network.trimmer.warmup_steps)  # noqa: SLF001
+
+    def step() -> None:
+        network.zero_grad()
+        functional.cross_entropy(network(*inputs), labels).backward()
+
+    return step
+
+
+def training(threads: int) -> tuple[Competitors, float]:
+    """Return partt's training step, and the GFLOP of one jet: three times that of inference."""
+    del threads
+    jets = load_jets(TRAINING_BATCH)
+    return {"partt, batch 128": (TRAINING_BATCH, training_step("partt", jets))}, 3 * gflop(jets)
+
+
+def weaver_training(threads: int) -> tuple[Competitors, float]:
+    """Return weaver-core's training step."""
+    del threads
+    return {"weaver, batch 128": (TRAINING_BATCH, training_step("weaver", load_jets(TRAINING_BATCH)))}, 0.0
+
+
+def scaling(threads: int) -> tuple[Competitors, float]:
+    """Return partt's inference at fixed multiplicities and at several batch sizes."""
+    import torch
+
+    del threads
+    network, jets = build("partt").eval(), load_jets(1024)
+    competitors: Competitors = {}
+
+    def run(particles: Any, momenta: Any, offsets: Any) -> Work:
+        def work() -> None:
+            with torch.inference_mode():
+                network(particles, momenta, offsets)
+
+        return work
+
+    for length in (8, 16, 32, 64, 128):
+        count = 2048 // length
+        rows = torch.arange(count * length)
+        inputs = (jets.particles[rows], jets.momenta[rows], torch.arange(count + 1) * length)
+        competitors[f"{length} particles a jet"] = (count, run(*inputs))
+    for size in (1, 4, 16, 64, 256, 1024):
+        batch = jets.slice(0, size)
+        competitors[f"batch {size}"] = (size, run(batch.particles, batch.momenta, batch.offsets))
+    return competitors, 0.0
+
+
+def take_turns(competitors: Competitors, flop: float, threads: int) -> dict[str, list[float]]:
+    """Return jets per second of every competitor, twice, after a warm-up."""
+    import torch
+
+    clock = time.process_time if threads == 1 else time.perf_counter
+    rates: dict[str, list[float]] = {name: [] for name in competitors}
+    if flop:
+        rates[LIMIT] = []
+    matrix = torch.randn(2048, 2048)
+    for turn in range(3):
+        for name, (count, work) in competitors.items():
+            started = clock()
+            work()
+            if turn:
+                rates[name].append(count / (clock() - started))
+        if turn and flop:
+            started = clock()
+            torch.mm(matrix, matrix)
+            rates[LIMIT].append(2 * 2.048**3 / (clock() - started) / flop)
+    return rates
+
+
+def memory(name: str) -> dict[str, list[float]]:
+    """Return the peak memory of a training step in gigabytes, less what the process had before."""
+    step = training_step(name, load_jets(MEMORY_BATCH))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    step()
+    return {name: [(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e6]}
+
+
+# part -> what its processes measure
+PARTS = {
+    "inference": (inference, weaver_inference),
+    "training": (training, weaver_training),
+    "scaling": (scaling,),
+    "memory": ("partt", "weaver"),
+}
+
+
+def run_child(part: str, number: int, threads: int) -> None:
+    """Measure in this process and print the result as JSON."""
+    import torch
+
+    logging.disable()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(threads)
+    measured = PARTS[part][number]
+    result = memory(measured) if isinstance(measured, str) else take_turns(*measured(threads), threads)
+    print(json.dumps(result))
+
+
+def main() -> None:
+    """Let the processes take turns, print the tables."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=3, help="of two measurements each")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child is not None:
+        run_child(options.parts[0], options.child, options.threads[0])
+        return
+    if not glob.glob(FILES):  # noqa: PTH207
+        sys.exit(f"no files match {FILES}")
+    results: dict[str, Any] = {}
+    for part in options.parts:
+        for threads in [1] if part == "memory" else options.threads:
+            unit = f"training step, batch {MEMORY_BATCH}, GB" if part == "memory" else "jets/s"
+            title = f"{part}, {threads} thread{'s' * (threads > 1)}, {unit}"
+            rates: dict[str, list[float]] = {}
+            for _ in range(1 if part == "memory" else options.rounds):
+                for number in range(len(PARTS[part])):
+                    for name, values in _child(part, number, threads).items():
+                        rates.setdefault(name, []).extend(values)
+            results[title] = rates
+            _print_table(title, rates)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+def _child(part: str, number: int, threads: int) -> dict[str, list[float]]:
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    command = [sys.executable, __file__, "--parts", part, "--child", str(number), "--threads", str(threads)]
+    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    result: dict[str, list[float]] = json.loads(output.splitlines()[-1])
+    return result
+
+
+def _print_table(title: str, results: dict[str, list[float]]) -> None:
+    table = Table("", title=title)
+    for heading in ("median", "lowest", "highest", "partt / this"):
+        table.add_column(heading, justify="right")
+    medians = {name: statistics.median(values) for name, values in results.items()}
+    ours = next((value for name, value in medians.items() if name.startswith("partt")), None)
+    for name, values in results.items():
+        ratio = f"{ours / medians[name]:.2f}" if ours else ""
+        numbers = (medians[name], min(values), max(values))
+        table.add_row(name, *(f"{number:,.1f}" for number in numbers), ratio)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Stable particles -> energy-flow candidates: propagation, tracking, calorimeters."""

@@ -1,0 +1,118 @@
+"""simulation.json: how the files of a folder were made, so that a rerun continues and never mixes."""
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from partt.atomic_files import write_text
+from partt.config import Record
+from partt.errors import ConfigError, DataError, OutputError
+
+NAME = "simulation.json"
+GENERATION = 1  # of the simulation's code: raised when the same seed gives other jets
+
+
+class FileRecord(Record):
+    """A complete file."""
+
+    jets: int
+    bytes: int
+    sha256: str
+
+
+class Manifest(Record):
+    """The settings that all files of a folder share, and the files."""
+
+    settings: dict[str, Any]
+    files: dict[str, FileRecord] = Field(default_factory=dict)
+
+    def with_file(self, name: str, record: FileRecord) -> "Manifest":
+        """Return this manifest with one more file."""
+        return self.model_copy(update={"files": {**self.files, name: record}})
+
+
+def settings_of(
+    seed: int, jets_per_file: int, pt_min: float, pt_max: float, card_fingerprint: str
+) -> dict[str, Any]:
+    """Return everything that decides the contents of files, in the words of the command line."""
+    return {
+        "--seed": seed,
+        "--jets-per-file": jets_per_file,
+        "--pt-min": pt_min,
+        "--pt-max": pt_max,
+        "--card (sha256)": card_fingerprint,
+        "generation": GENERATION,
+        "pythia8mc": version("pythia8mc"),
+        "fastjet": version("fastjet"),
+    }
+
+
+def open_manifest(out: Path, settings: dict[str, Any], names: list[str]) -> Manifest:
+    """Read the manifest of a folder, or begin one; `names` are the files that will be made.
+
+    A folder made with other settings is refused, and so are files of that name of unknown origin.
+    """
+    path = out / NAME
+    if not path.exists():
+        foreign = next((name for name in names if (out / name).exists()), None)
+        if foreign is not None:
+            raise ConfigError(f"{out / foreign} is there already, but not {NAME}: choose another --out")
+        manifest = Manifest(settings=settings)
+        save_manifest(out, manifest)
+        return manifest
+    try:
+        manifest = Manifest.model_validate_json(path.read_text(encoding="utf-8"))
+    except (ValidationError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is damaged: remove the folder, or choose another --out") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    different = [
+        f"{key}: {manifest.settings.get(key)} there, {settings.get(key)} here"
+        for key in {**settings, **manifest.settings}
+        if manifest.settings.get(key) != settings.get(key)
+    ]
+    if different:
+        raise ConfigError(
+            f"{out} was made with other settings, and files must not be mixed; use the same, or another "
+            f"--out:\n  " + "\n  ".join(different)
+        )
+    return manifest
+
+
+def save_manifest(out: Path, manifest: Manifest) -> None:
+    """Write the manifest atomically."""
+    write_text(out / NAME, json.dumps(manifest.model_dump(), indent=1) + "\n")
+
+
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Keep a second run out of the folder."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(out, os.O_RDONLY)
+    except OSError as error:
+        raise OutputError(f"cannot write to {out}: {error.strerror or error}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OutputError(f"another `partt simulate` is writing to {out}") from error
+        except OSError:
+            pass  # a file system without locks
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,152 @@
+"""The Particle Transformer equals weaver-core's to 1e-8 in float64, and reproduces stored logits."""
+
+import numpy as np
+import pytest
+import torch
+from make_jets import make_jets, randomise
+from torch.nn import functional
+from weaver.nn.model.ParticleTransformer import ParticleTransformer as WeaverParticleTransformer
+
+from conftest import FIXTURES
+from partt.data.data_config import load_data_config
+from partt.model.baselines.particlenet import ParticleNet
+from partt.model.particle_transformer import ParticleTransformer
+from partt.model.weaver_weights import import_particle_transformer, import_particlenet, read_weaver_file
+
+LENGTHS = (1, 2, 3, 128, 17, 40, 64, 100, 9, 33, 1)
+
+
+def weaver_network(num_features, *, plain, **options):
+    network = WeaverParticleTransformer(
+        num_features,
+        num_classes=10,
+        use_pre_activation_pair=False,
+        pair_embed_dims=None if plain else (64, 64, 64),
+        fc_params=[],
+        trim=False,
+        **options,
+    ).double()
+    randomise(network)
+    return network
+
+
+def our_network(weaver):
+    config, state = import_particle_transformer(weaver.state_dict(), "0.5")
+    num_features = state["particle_embedding.input_norm.weight"].numel()
+    network = ParticleTransformer(config, num_features, 10).double()
+    network.load_state_dict(state)
+    return network
+
+
+def weaver_inputs(jets, length):
+    particles, momenta, mask = jets.padded(length)
+    return particles.transpose(1, 2), momenta.transpose(1, 2), mask[:, None]
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["part", "part_plain"])
+@pytest.mark.parametrize("num_features", [7, 17], ids=["kin", "full"])
+def test_logits_in_evaluation(num_features, plain):
+    jets = make_jets(LENGTHS, num_features)
+    weaver = weaver_network(num_features, plain=plain).eval()
+    ours = our_network(weaver).eval()
+    with torch.inference_mode():
+        expected = weaver(*weaver_inputs(jets, 128))
+        torch.testing.assert_close(ours(*jets.inputs), expected, rtol=0, atol=1e-8)
+        torch.testing.assert_close(ours.forward_dense(*jets.padded(128)), expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["part", "part_plain"])
+def test_losses_and_gradients_in_training(plain):
+    """Equal lengths: the reference's BatchNorm of the particles also sees padding, ours does not."""
+    jets = make_jets([20] * 6)
+    labels = torch.arange(6)
+    no_dropout = {"dropout": 0, "attn_dropout": 0, "activation_dropout": 0}
+    weaver = weaver_network(17, plain=plain, block_params=no_dropout).train()
+    ours = our_network(weaver)
+    zero = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
+    without_dropout = ParticleTransformer(ours.config.model_copy(update=zero), 17, 10).double().train()
+    without_dropout.load_state_dict(ours.state_dict())
+    optimizers = [torch.optim.SGD(n.parameters(), lr=0.01) for n in (weaver, without_dropout)]
+    for step in range(2):
+        losses = [
+            functional.cross_entropy(weaver(*weaver_inputs(jets, 20)), labels),
+            functional.cross_entropy(without_dropout(*jets.inputs), labels),
+        ]
+        torch.testing.assert_close(losses[1], losses[0], rtol=0, atol=1e-8)
+        for loss, optimizer in zip(losses, optimizers, strict=True):
+            optimizer.zero_grad()
+            loss.backward()
+        gradients = {name: parameter.grad for name, parameter in weaver.named_parameters()}
+        buffers = dict(weaver.named_buffers())
+        _, expected = import_particle_transformer({**weaver.state_dict(), **gradients}, "0.5")
+        for name, parameter in without_dropout.named_parameters():
+            torch.testing.assert_close(
+                parameter.grad, expected[name], rtol=0, atol=1e-8, msg=f"{step}: {name}"
+            )
+        for name, buffer in without_dropout.named_buffers():
+            torch.testing.assert_close(buffer, expected[name], rtol=0, atol=1e-8, msg=f"{step}: {name}")
+        assert buffers
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+@pytest.mark.parametrize("dialect", ["0.4", "0.5"])
+def test_stored_logits_of_both_dialects(dialect):
+    name = f"part_small_weaver{dialect.replace('.', '')}"
+    data = np.load(FIXTURES / "part_small_jets.npz")
+    logits = np.load(FIXTURES / f"{name}_logits.npz")
+    weaver_state = read_weaver_file(FIXTURES / f"{name}.pt")
+    mask = torch.tensor(data["m"][:, 0]).bool()
+    particles, momenta = (torch.tensor(data[key]).transpose(1, 2) for key in "xv")
+    offsets = functional.pad(mask.sum(1).cumsum(0), (1, 0))
+    for dtype, expected, tolerance in (
+        (torch.float64, logits["logits64"], 1e-8),
+        (torch.float32, logits["logits"], 2 * np.abs(logits["logits"] - logits["logits64"]).max()),
+    ):
+        typed = {k: v.to(dtype) if v.is_floating_point() else v for k, v in weaver_state.items()}
+        config, state = import_particle_transformer(typed, dialect)
+        network = ParticleTransformer(config, 17, 10).to(dtype).eval()
+        network.load_state_dict(state)
+        with torch.inference_mode():
+            computed = network(particles[mask].to(dtype), momenta[mask].to(dtype), offsets)
+        torch.testing.assert_close(
+            computed, torch.tensor(expected, dtype=dtype), rtol=0, atol=float(tolerance)
+        )
+
+
+def test_the_wrong_dialect_gives_other_logits():
+    """The trap: the shapes agree, so nothing but the numbers shows it."""
+    state = read_weaver_file(FIXTURES / "part_small_weaver05.pt")
+    weights = [import_particle_transformer(state, dialect)[1] for dialect in ("0.4", "0.5")]
+    name = "blocks.0.attention.out_proj.weight"
+    assert weights[0][name].shape == weights[1][name].shape
+    assert not torch.allclose(weights[0][name], weights[1][name])
+
+
+def test_particlenet_scores_on_real_jets(reference):
+    data = np.load(reference / "jetclass_500_real_jets.npz")
+    expected = np.load(reference / "particlenet_kin_scores_on_500.npy")
+    config, state = import_particlenet(read_weaver_file(reference / "ParticleNet_kin.pt"))
+    network = ParticleNet(config, 7, 10).eval()
+    network.load_state_dict(state)
+    mask = data["mask"][:, 0].astype(bool)
+    momenta, points = (data[key].transpose(0, 2, 1)[mask].astype(np.float64) for key in ("momenta", "points"))
+    lengths = mask.sum(1)
+    pt, energy = np.hypot(momenta[:, 0], momenta[:, 1]), momenta[:, 3]
+    sums = data["momenta"].astype(np.float64) * mask[:, None]
+    jet_pt = np.hypot(sums[:, 0].sum(1), sums[:, 1].sum(1)).repeat(lengths)
+    jet_energy = sums[:, 3].sum(1).repeat(lengths)
+    raw = [np.log(pt), np.log(energy), np.log(pt / jet_pt), np.log(energy / jet_energy), np.hypot(*points.T)]
+    variables = load_data_config("jetclass_kin").particles.variables
+    features = [
+        np.clip((values - v.subtract_by) * v.multiply_by, v.clip_min, v.clip_max)
+        for values, v in zip(raw, variables[:5], strict=True)
+    ]
+    particles = torch.tensor(np.stack([*features, *points.T], axis=1), dtype=torch.float32)
+    offsets = torch.tensor(np.concatenate([[0], np.cumsum(lengths)]))
+    with torch.inference_mode():
+        logits = network(particles, None, offsets, torch.tensor(points, dtype=torch.float32))
+    scores = logits.softmax(1).numpy()
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=2e-5)
+    accuracy = (scores.argmax(1) == data["labels"].argmax(1)).mean()
+    assert accuracy > 0.7  # trained on real jets: no chance-level output

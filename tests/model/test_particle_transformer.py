@@ -1,0 +1,333 @@
+"""Packed = dense, attention maps = a slow computation, dropout, trimming, initialisation, export."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from make_jets import make_jets
+from test_symmetries import LENGTHS, SMALL, small_network
+
+from partt.errors import ConfigError, DataError
+from partt.model import registry
+from partt.model.config import ParticleTransformerConfig
+from partt.model.dropout import Dropout
+from partt.model.inspection import inspect_jets
+from partt.model.packing import group_jets, pack_pairs, square, triangle
+from partt.model.particle_transformer import ParticleTransformer
+from partt.model.trimming import trim_jets
+from partt.physics.pair_features import pair_features
+
+COUNTS = {"part": 2_143_486, "part_plain": 2_133_918}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_parameter_counts_of_the_paper(name):
+    network = registry.build_network(name, registry.network_config(name), 17, 10)
+    assert sum(parameter.numel() for parameter in network.parameters()) == COUNTS[name]
+
+
+@pytest.mark.parametrize("name", ["part", "part_plain"])
+def test_packed_equals_dense(name):
+    network, jets = small_network(name).eval(), make_jets(LENGTHS)
+    for length in (128, 150):
+        dense = network.forward_dense(*jets.padded(length))
+        torch.testing.assert_close(network(*jets.inputs), dense, rtol=0, atol=1e-10)
+
+
+def test_packed_training_equals_dense_training_on_equal_lengths():
+    options = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
+    network, jets = small_network(**options).train(), make_jets([9] * 5)
+    packed = network(*jets.inputs)
+    network.particle_embedding.eval()  # the same BatchNorm statistics twice, by running ones
+    network.pair_embedding.eval()
+    packed = network(*jets.inputs)
+    dense = network.forward_dense(*jets.padded(9))
+    torch.testing.assert_close(packed, dense, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("max_rows", [1, 7, 64, 100_000])
+def test_groups_hold_every_jet_once_whatever_their_size(max_rows):
+    jets = make_jets(LENGTHS)
+    groups = group_jets(jets.offsets, max_rows)
+    assert sorted(torch.cat([group.jets for group in groups]).tolist()) == list(range(len(LENGTHS)))
+    for group in groups:
+        for index, jet in enumerate(group.jets.tolist()):
+            rows = group.rows[index] if group.mask is None else group.rows[index][group.mask[index]]
+            assert rows.tolist() == list(range(jets.offsets[jet], jets.offsets[jet + 1]))
+
+
+def test_pairs_are_those_of_a_loop():
+    offsets = torch.tensor([0, 3, 3, 5, 6])
+    pairs = pack_pairs(offsets)
+    loop = [
+        (a + i, a + j)
+        for a, b in ((0, 3), (3, 3), (3, 5), (5, 6))
+        for i in range(b - a)
+        for j in range(i + 1)
+    ]
+    assert list(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)) == loop
+    assert pairs.offsets.tolist() == [0, 6, 6, 9]
+
+
+def test_triangle_and_square_agree():
+    for size in (1, 2, 3, 128, 400):
+        i, j = triangle(size, torch.device("cpu"))
+        places = square(size, torch.device("cpu"))
+        assert torch.equal(places[i, j], torch.arange(size * (size + 1) // 2))
+        assert torch.equal(places, places.T)
+
+
+# --- attention maps, against an explicit computation in numpy -------------------------------------------
+
+
+def layer_norm(x, module):
+    mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + module.eps) * array(module.weight) + array(module.bias)
+
+
+def linear(x, module):
+    return x @ array(module.weight).T + array(module.bias)
+
+
+def array(tensor):
+    return tensor.detach().numpy()
+
+
+def gelu(x):
+    return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def softmax(x):
+    exponentials = np.exp(x - x.max(-1, keepdims=True))
+    return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+def batch_norm(x, module):
+    scaled = (x - array(module.running_mean)) / np.sqrt(array(module.running_var) + module.eps)
+    return scaled * array(module.weight) + array(module.bias)
+
+
+def slow_attention(module, query, keys, bias):
+    """Return the weights (H, Q, K) and the output, head by head and query by query."""
+    width, num_heads = query.shape[-1], module.num_heads
+    size = width // num_heads
+    weight, offset = array(module.in_proj.weight), array(module.in_proj.bias)
+    q, k, v = (
+        x @ weight[n * width : (n + 1) * width].T + offset[n * width : (n + 1) * width]
+        for n, x in enumerate((query, keys, keys))
+    )
+    maps, mixed = np.zeros((num_heads, len(q), len(k))), np.zeros_like(q)
+    for head in range(num_heads):
+        part = slice(head * size, (head + 1) * size)
+        for row in range(len(q)):
+            scores = np.array([q[row, part] @ key[part] for key in k]) / math.sqrt(size)
+            maps[head, row] = softmax(scores + bias[head, row])
+            mixed[row, part] = maps[head, row] @ v[:, part]
+    scaled = linear(mixed, module.out_proj) * np.repeat(array(module.head_scale), size)
+    return maps, scaled
+
+
+def slow_feed_forward(module, x):
+    hidden = layer_norm(gelu(linear(layer_norm(x, module.norm), module.fc1)), module.hidden_norm)
+    return linear(hidden, module.fc2) + array(module.residual_scale) * x
+
+
+def slow_network(network, jet):
+    """Return logits and attention maps of one jet, in numpy, straight from the paper."""
+    x = batch_norm(array(jet.particles), network.particle_embedding.input_norm)
+    for norm, layer in zip(network.particle_embedding.norms, network.particle_embedding.linears, strict=True):
+        x = gelu(linear(layer_norm(x, norm), layer))
+    size = len(x)
+    first, second = torch.arange(size).repeat_interleave(size), torch.arange(size).repeat(size)
+    pairs = batch_norm(array(pair_features(jet.momenta, first, second)), network.pair_embedding.input_norm)
+    for layer, norm in network.pair_embedding.layers:
+        pairs = gelu(batch_norm(linear(pairs, layer), norm))
+    bias = pairs.reshape(size, size, -1).transpose(2, 0, 1)
+    maps, class_maps = [], []
+    for block in network.blocks:
+        weights, mixed = slow_attention(block.attention, *[layer_norm(x, block.norm)] * 2, bias)
+        maps.append(weights)
+        x = slow_feed_forward(block.feed_forward, x + layer_norm(mixed, block.attention_norm))
+    token = array(network.class_token)[None]
+    for block in network.class_blocks:
+        keys = layer_norm(np.concatenate([token, x]), block.norm)
+        weights, mixed = slow_attention(block.attention, token, keys, np.zeros((4, 1, 1 + size)))
+        class_maps.append(weights[:, 0])
+        token = slow_feed_forward(block.feed_forward, token + layer_norm(mixed, block.attention_norm))
+    return linear(layer_norm(token, network.norm), network.head)[0], np.stack(maps), np.stack(class_maps)
+
+
+def test_attention_maps_equal_an_explicit_slow_computation():
+    network, jets = small_network().eval(), make_jets((5, 1, 9, 12, 2))
+    inspections = inspect_jets(network, *jets.inputs[:3])
+    with torch.inference_mode():
+        logits = network(*jets.inputs)
+    for index, inspection in enumerate(inspections):
+        slow_logits, maps, class_maps = slow_network(network, jets.jet(index))
+        np.testing.assert_allclose(inspection.attention, maps, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(inspection.class_attention, class_maps, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(inspection.logits, slow_logits, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(logits[index], slow_logits, rtol=0, atol=1e-10)
+
+
+def test_inspection_gives_what_the_head_sees():
+    network, jets = small_network().eval(), make_jets(LENGTHS)
+    inspections = inspect_jets(network, *jets.inputs[:3])
+    with torch.inference_mode():
+        embeddings = network.embed_jets(*jets.inputs[:3])
+    torch.testing.assert_close(torch.stack([item.embedding for item in inspections]), embeddings)
+    assert [item.attention.shape[-1] for item in inspections] == list(LENGTHS)
+    with pytest.raises(ValueError, match="eval"):
+        inspect_jets(network.train(), *jets.inputs[:3])
+
+
+# --- dropout and trimming ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dropout_keeps_the_mean_and_drops_the_fraction(probability, dtype):
+    torch.manual_seed(0)
+    dropped = Dropout(probability)(torch.ones(1001, 1003, dtype=dtype))
+    fraction = (dropped == 0).double().mean().item()
+    assert fraction == pytest.approx(probability, abs=4 * math.sqrt(probability / 1e6))
+    assert dropped.unique().tolist() == pytest.approx([0, 1 / (1 - probability)], rel=1e-4)
+    rows, columns = (dropped == 0).double().mean(1), (dropped == 0).double().mean(0)
+    expected_spread = math.sqrt(probability * (1 - probability) / 1000)
+    for fractions in (rows, columns):  # no pattern along either axis
+        assert fractions.std().item() == pytest.approx(expected_spread, rel=0.15)
+
+
+def test_dropout_follows_the_seed_and_passes_gradients():
+    x = torch.randn(50, 3, requires_grad=True)
+    results = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        results.append(Dropout(0.3)(x))
+    assert torch.equal(*results)
+    assert not torch.equal(results[0], Dropout(0.3)(x))
+    results[0].sum().backward()
+    torch.testing.assert_close(x.grad, results[0].detach() / x.detach())
+    assert torch.equal(Dropout(0.3).eval()(x), x)
+
+
+def test_neighbouring_dropout_masks_are_independent():
+    torch.manual_seed(0)
+    first, second = (Dropout(0.5)(torch.ones(100_000)) > 0 for _ in range(2))
+    assert (first == second).double().mean().item() == pytest.approx(0.5, abs=0.01)
+    half = len(first) // 2
+    assert (first[:half] == first[half:]).double().mean().item() == pytest.approx(0.5, abs=0.01)
+
+
+def test_trimming_cuts_long_jets_at_random():
+    torch.manual_seed(0)
+    lengths = torch.tensor([0, 1, 5, 5, 5, 5, 5, 5, 5, 40])
+    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    seen = set()
+    for _ in range(200):
+        kept, new_offsets = trim_jets(offsets)
+        new_lengths = new_offsets.diff()
+        assert torch.equal(new_lengths[:-1], lengths[:-1])
+        assert 5 <= new_lengths[-1] <= 40
+        assert torch.equal(kept, kept.unique())
+        for jet in range(len(lengths)):
+            rows = kept[new_offsets[jet] : new_offsets[jet + 1]]
+            assert ((rows >= offsets[jet]) & (rows < offsets[jet + 1])).all()
+        seen.add(tuple(kept[-3:].tolist()))
+    assert len(seen) > 20  # which particles go is random
+
+
+def test_trimming_acts_in_training_only():
+    network, jets = small_network(trim=True).eval(), make_jets([3] * 9 + [60])
+    plain = small_network().eval()
+    torch.testing.assert_close(network(*jets.inputs), plain(*jets.inputs))
+    assert network.train()(*jets.inputs).isfinite().all()
+
+
+# --- initialisation, registry, export --------------------------------------------------------------------
+
+
+def test_initialisation_follows_the_reference():
+    torch.manual_seed(0)
+    network = ParticleTransformer(ParticleTransformerConfig(), 17, 10)
+    weights = network.state_dict()
+    for depth in (1, 8):
+        block = f"blocks.{depth - 1}."
+        bound = math.sqrt(6 / 256)
+        assert weights[f"{block}attention.in_proj.weight"].abs().max() == pytest.approx(bound, rel=1e-2)
+        shrunk = bound / math.sqrt(2 * depth)
+        assert weights[f"{block}attention.out_proj.weight"].abs().max() == pytest.approx(shrunk, rel=1e-2)
+        shrunk = math.sqrt(6 / 640) / math.sqrt(2 * depth)
+        assert weights[f"{block}feed_forward.fc2.weight"].abs().max() == pytest.approx(shrunk, rel=1e-2)
+    assert weights["class_blocks.0.attention.out_proj.weight"].abs().max() == pytest.approx(bound, rel=1e-2)
+    assert weights["pair_embedding.linears.1.weight"].abs().max() == pytest.approx(1 / 8, rel=1e-2)
+    assert weights["class_token"].std() == pytest.approx(0.02, rel=0.2)
+    biases = [n for n in weights if n.endswith("bias") and "pair_embedding.linears" not in n]
+    assert all((weights[name] == 0).all() for name in biases)
+
+
+def test_an_unknown_network_is_named():
+    with pytest.raises(ConfigError, match=r"no network 'prat'.*did you mean 'part'"):
+        registry.network_kind("prat")
+    with pytest.raises(ConfigError, match="network part: width 100 must be a multiple|multiple of num_heads"):
+        registry.network_config("part", {"width": 100})
+    with pytest.raises(ConfigError, match="widht"):
+        registry.network_config("part", {"widht": 64})
+
+
+def test_a_users_network_is_found_by_its_entry_point(monkeypatch):
+    kind = registry.NetworkKind(ParticleTransformerConfig, ParticleTransformer, SMALL)
+
+    class Point:
+        name = "mine"
+
+        def load(self):
+            return kind
+
+    def points(*, group, name="mine"):
+        return [Point()] if (group, name) == ("partt.models", "mine") else []
+
+    monkeypatch.setattr(registry, "entry_points", points)
+    assert "mine" in registry.network_names()
+    network = registry.build_network("mine", registry.network_config("mine"), 17, 10)
+    assert network(*make_jets((3, 4), dtype=torch.float32).inputs).shape == (2, 10)
+
+
+def test_missing_inputs_are_named():
+    jets = make_jets((3, 4))
+    for name, message in (("part", "pf_vectors"), ("recurrent", "pf_vectors"), ("particlenet", "pf_points")):
+        with pytest.raises(DataError, match=message):
+            small_network(name)(jets.particles, None, jets.offsets, None)
+    for name in ("part_plain", "pfn", "pcnn"):
+        assert small_network(name)(jets.particles, None, jets.offsets).shape == (2, 10)
+
+
+def test_the_recurrent_network_has_two_cells():
+    jets = make_jets(LENGTHS)
+    networks = [small_network("recurrent", cell=cell).eval() for cell in ("gru", "lstm")]
+    logits = [network(*jets.inputs) for network in networks]
+    assert not torch.allclose(*logits)
+
+
+def test_the_dense_twin_can_be_exported():
+    class Dense(torch.nn.Module):
+        def __init__(self, network):
+            super().__init__()
+            self.network = network
+
+        def forward(self, particles, momenta, mask):
+            return self.network.forward_dense(particles, momenta, mask)
+
+    network = small_network().eval()
+    jets, batch, length = make_jets((5, 1, 9)), torch.export.Dim("batch"), torch.export.Dim("length", min=2)
+    shapes = ({0: batch, 1: length},) * 3
+    program = torch.export.export(Dense(network), jets.padded(12), dynamic_shapes=shapes, strict=False)
+    more = make_jets((0, 7, 31, 2), seed=1)
+    torch.testing.assert_close(program.module()(*more.padded(40)), network(*more.inputs))
+
+
+def test_gradients_pass_in_evaluation_mode():
+    network, jets = small_network().eval(), make_jets(LENGTHS)
+    network(*jets.inputs).sum().backward()
+    assert all(parameter.grad is not None for parameter in network.parameters())

@@ -1,0 +1,324 @@
+"""Tagger files: what is saved is what loads; damaged, foreign and newer files are refused with a clear message."""
+
+import json
+import pickle
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+
+import partt
+from conftest import FIXTURES
+from partt.cli.main import main
+from partt.data.columns import Variables
+from partt.data.data_config import load_data_config
+from partt.data.made_up_jets import LENGTHS, made_up_jets
+from partt.data.packing import pack
+from partt.errors import DataError
+from partt.model.registry import build_network, network_config
+from partt.model.weaver_weights import (
+    export_particle_transformer,
+    import_particle_transformer,
+    read_weaver_file,
+)
+from partt.tagger_file import load_tagger, new_tagger, reference_logits, save_tagger
+
+torch.set_num_threads(1)  # small tensors
+
+SMALL = {"width": 16, "num_heads": 2, "num_blocks": 1, "num_class_blocks": 1, "feed_forward_width": 16}
+OPTIONS = {
+    "part": {**SMALL, "embedding_widths": (8,), "pair_widths": (4,)},
+    "part_xs": {},
+    "particlenet": {"convolutions": ((4,), (4,)), "hidden_width": 4},
+    "pfn": {"particle_widths": (4,), "jet_widths": (4,)},
+    "pcnn": {"unit_widths": (4,), "hidden_width": 4},
+    "recurrent": {"width": 4},
+}
+
+
+def make_tagger(name="part", features="kin"):
+    torch.manual_seed(0)
+    data_config = load_data_config(f"jetclass_{features}")
+    config = network_config(name, OPTIONS[name])
+    model = build_network(name, config, len(data_config.particles.variables), 10)
+    return new_tagger(name, model, data_config, made_up_jets())
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "tagger.safetensors"
+    save_tagger(path, make_tagger())
+    return path
+
+
+@pytest.mark.parametrize("features", ["kin", "full"])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_tagger_comes_back_as_it_was(name, features, tmp_path):
+    tagger = make_tagger(name, features)
+    sha256 = save_tagger(tmp_path / "t.safetensors", tagger)
+    state_of_random_numbers = torch.get_rng_state()
+    loaded = partt.load_tagger(tmp_path / "t.safetensors")
+    assert torch.equal(torch.get_rng_state(), state_of_random_numbers)
+    assert loaded.sha256 == sha256
+    assert loaded.network_name == name
+    assert loaded.model.config == tagger.model.config
+    assert loaded.data_config == tagger.data_config
+    assert loaded.class_names == tagger.class_names
+    assert loaded.versions["partt"] == partt.__version__
+    assert not loaded.model.training
+    for key, tensor in tagger.model.state_dict().items():
+        assert torch.equal(loaded.model.state_dict()[key], tensor)
+    np.testing.assert_array_equal(reference_logits(loaded), reference_logits(tagger))
+
+
+def test_logits_of_a_batch(path):
+    tagger = load_tagger(path)
+    variables = Variables(made_up_jets(), tagger.data_config.formulas, "made up", np.arange(len(LENGTHS)))
+    with torch.inference_mode():
+        logits = tagger.logits(pack(tagger.data_config, variables))
+    np.testing.assert_allclose(logits, reference_logits(tagger), rtol=1e-3, atol=1e-3)
+
+
+def test_saving_twice_gives_the_same_sha256(tmp_path):
+    first, second = (save_tagger(tmp_path / name, make_tagger()) for name in "ab")
+    assert first == second
+
+
+def refused(path, message):
+    with pytest.raises(DataError, match=message) as caught:
+        load_tagger(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.01, 0.5, 0.999])
+def test_a_truncated_file(path, fraction):
+    contents = path.read_bytes()
+    path.write_bytes(contents[: int(fraction * len(contents))])
+    refused(path, "no tagger file, or incomplete")
+
+
+def test_every_kind_of_flipped_bit(path):
+    contents = bytearray(path.read_bytes())
+    (header_size,) = struct.unpack("<Q", contents[:8])
+    random = np.random.default_rng(0)
+    places = [*random.integers(0, 8 + header_size, 30), *random.integers(8 + header_size, len(contents), 30)]
+    for place in places:
+        flipped = bytearray(contents)
+        flipped[place] ^= 1 << int(random.integers(8))
+        path.write_bytes(flipped)
+        with pytest.raises(DataError):
+            load_tagger(path)
+
+
+def rewritten(path, change):
+    """Write the file anew, with a changed header or changed tensors, and the sha256 that belongs to them."""
+    from partt import tagger_file
+
+    with safetensors.safe_open(path, framework="pt") as file:
+        metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    header = json.loads(metadata["partt"])
+    change(header, tensors)
+    text = json.dumps(header)
+    metadata = {"partt": text, "sha256": tagger_file._sha256(text, tensors)}
+    path.write_bytes(safetensors.torch.save(tensors, metadata))
+
+
+def test_a_missing_weight(path):
+    rewritten(path, lambda _, tensors: tensors.pop("weights.head.bias"))
+    refused(path, r"head.bias: expected \[10\], found nothing")
+
+
+def test_a_surplus_weight(path):
+    rewritten(path, lambda _, tensors: tensors.update({"weights.more": torch.ones(3)}))
+    refused(path, r"more: expected nothing, found \[3\]")
+
+
+def test_a_weight_of_another_shape(path):
+    rewritten(path, lambda _, tensors: tensors.update({"weights.head.bias": torch.ones(3)}))
+    refused(path, r"head.bias: expected \[10\], found \[3\]")
+
+
+def test_other_weights_than_those_of_the_reference_logits(path):
+    rewritten(path, lambda _, tensors: tensors["weights.head.bias"].add_(1e-3))
+    refused(path, "does not work here as when it was saved")
+
+
+def test_not_a_number_in_the_weights(path):
+    rewritten(path, lambda _, tensors: tensors["weights.head.bias"].fill_(float("nan")))
+    refused(path, "does not work here as when it was saved")
+
+
+@pytest.mark.parametrize("name", ["reference.logits", "reference.contents.part_px"])
+def test_missing_reference(path, name):
+    rewritten(path, lambda _, tensors: tensors.pop(name))
+    with pytest.raises(partt.errors.ParttError):
+        load_tagger(path)
+
+
+def test_a_newer_format(path):
+    rewritten(path, lambda header, _: header.update(format_version=2))
+    refused(path, "format version 2.*newer partt is needed")
+
+
+@pytest.mark.parametrize("key", ["network", "network_config", "class_names", "data_config", "format_version"])
+def test_a_header_without_a_key(path, key):
+    rewritten(path, lambda header, _: header.pop(key))
+    with pytest.raises(DataError, match="header"):
+        load_tagger(path)
+
+
+def test_other_class_names(path):
+    rewritten(path, lambda header, _: header["class_names"].reverse())
+    refused(path, "classes of the network and of its data config differ")
+
+
+def test_a_network_that_would_not_fit_into_memory(path):
+    """Its shapes are compared before any memory is taken."""
+    rewritten(path, lambda header, _: header["network_config"].update(width=10**6, feed_forward_width=10**6))
+    refused(path, "expected .* found")
+
+
+def test_a_shape_of_a_terabyte(tmp_path):
+    path = tmp_path / "t.safetensors"
+    header = json.dumps(
+        {"weights.a": {"dtype": "F32", "shape": [2**38], "data_offsets": [0, 2**40]}}
+    ).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(100))
+    refused(path, "no tagger file, or incomplete")
+
+
+def test_an_unknown_network(path):
+    rewritten(path, lambda header, _: header.update(network="mine"))
+    refused(path, "no network 'mine'")
+
+
+def test_foreign_files(tmp_path):
+    path = tmp_path / "t.safetensors"
+    refused(path, "cannot read|no tagger file")
+    safetensors.torch.save_file({"a": torch.ones(3)}, path)
+    refused(path, "not a partt tagger")
+    path.write_text("<html>")
+    refused(path, "no tagger file")
+    torch.save({"a": torch.ones(3)}, path)
+    refused(path, "no tagger file")
+
+
+def test_an_error_while_saving_leaves_no_file(tmp_path):
+    tagger = replace(make_tagger(), reference_jets={"jet_pt": np.ones(3)})
+    with pytest.raises(Exception, match="part_"):
+        save_tagger(tmp_path / "t.safetensors", tagger)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- partt import-weaver, partt export-weaver ---------------------------------------------------------------
+
+
+def small_pt(dialect):
+    return FIXTURES / f"part_small_weaver{dialect.replace('.', '')}.pt"
+
+
+def run_import(source, out, *options):
+    return main(
+        ["import-weaver", str(source), "--arch", "part", "--features", "full", "--out", str(out), *options]
+    )
+
+
+@pytest.mark.parametrize("dialect", ["0.4", "0.5"])
+def test_import_and_export_give_the_weights_back(dialect, tmp_path, capsys):
+    tagger, back = tmp_path / "tagger.safetensors", tmp_path / "back.pt"
+    assert run_import(small_pt(dialect), tagger, "--dialect", dialect) == 0
+    assert "58,194 parameters, 10 classes" in capsys.readouterr().out
+    assert main(["export-weaver", str(tagger), "--dialect", dialect, "--out", str(back)]) == 0
+    expected, found = read_weaver_file(small_pt(dialect)), read_weaver_file(back)
+    assert found.keys() == expected.keys()
+    if dialect == "0.5":
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    else:  # the head scales are folded into the weights
+        again = [import_particle_transformer(state, dialect)[1] for state in (expected, found)]
+        for name, tensor in again[0].items():
+            torch.testing.assert_close(again[1][name], tensor)
+
+
+def test_export_to_the_other_dialect_and_back():
+    config, state = import_particle_transformer(read_weaver_file(small_pt("0.5")), "0.5")
+    _, back = import_particle_transformer(export_particle_transformer(state, config, "0.4"))
+    name = "blocks.1.attention.out_proj.weight"
+    scale = state["blocks.1.attention.head_scale"].repeat_interleave(8)[:, None]
+    torch.testing.assert_close(back[name], state[name] * scale)
+
+
+def test_particlenet_comes_in_and_goes_out(reference, tmp_path):
+    tagger, back = tmp_path / "tagger.safetensors", tmp_path / "back.pt"
+    source = reference / "ParticleNet_kin.pt"
+    words = ["--arch", "particlenet", "--features", "kin", "--out", str(tagger)]
+    assert main(["import-weaver", str(source), *words]) == 0
+    assert main(["export-weaver", str(tagger), "--out", str(back)]) == 0
+    expected, found = read_weaver_file(source), read_weaver_file(back)
+    assert all(torch.equal(found[name.removeprefix("mod.")], tensor) for name, tensor in expected.items())
+
+
+def test_the_dialect_must_be_said_where_the_names_do_not_tell(tmp_path, capsys):
+    assert run_import(small_pt("0.5"), tmp_path / "t") == 3
+    assert "--dialect 0.5" in capsys.readouterr().err
+    assert run_import(small_pt("0.4"), tmp_path / "t") == 0
+    assert run_import(small_pt("0.4"), tmp_path / "t", "--dialect", "0.5") == 3
+
+
+def test_prefixes_are_removed(tmp_path):
+    state = read_weaver_file(small_pt("0.4"))
+    torch.save({f"module.mod.{name}": tensor for name, tensor in state.items()}, tmp_path / "w.pt")
+    assert run_import(tmp_path / "w.pt", tmp_path / "t") == 0
+
+
+class Exploit:
+    def __reduce__(self):
+        return (exec, ("import pathlib; pathlib.Path('exploited').touch()",))
+
+
+def test_a_pickle_with_an_exploit_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"a": Exploit()}, "zip.pt")
+    (tmp_path / "plain.pt").write_bytes(pickle.dumps({"a": Exploit()}))
+    for name in ("zip.pt", "plain.pt"):
+        assert run_import(tmp_path / name, tmp_path / "t") == 3
+        assert "is refused" in capsys.readouterr().err
+        assert main(["export-weaver", name, "--out", "back.pt"]) == 3
+    assert not (tmp_path / "exploited").exists()
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [{"a": 3}, [torch.ones(2)], {"a": torch.ones(2)}, {}],
+    ids=["number", "list", "other names", "empty"],
+)
+def test_something_else_is_named(contents, tmp_path, capsys):
+    torch.save(contents, tmp_path / "w.pt")
+    assert run_import(tmp_path / "w.pt", tmp_path / "t") == 3
+    assert "w.pt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arch", ["part", "particlenet"])
+def test_the_wrong_arch_or_features_are_named(arch, tmp_path, capsys):
+    words = ["--arch", arch, "--features", "kin", "--out", str(tmp_path / "t")]
+    assert main(["import-weaver", str(small_pt("0.4")), *words]) == 3
+    error = capsys.readouterr().err
+    assert ("--features kin (7 features" if arch == "part" else "is --arch right?") in error
+
+
+def test_a_truncated_or_missing_state_dict(tmp_path, capsys):
+    (tmp_path / "w.pt").write_bytes(small_pt("0.4").read_bytes()[:1000])
+    assert run_import(tmp_path / "w.pt", tmp_path / "t") == 3
+    assert run_import(tmp_path / "none.pt", tmp_path / "t") == 3
+    assert "no such file" in capsys.readouterr().err
+
+
+def test_a_small_size_has_no_counterpart_in_weaver(tmp_path, capsys):
+    for name in ("part_xs", "pfn"):
+        save_tagger(tmp_path / "t.safetensors", make_tagger(name))
+        assert main(["export-weaver", str(tmp_path / "t.safetensors"), "--out", str(tmp_path / "w.pt")]) == 3
+        assert "weaver-core has no network" in capsys.readouterr().err
