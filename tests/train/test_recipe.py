@@ -1,10 +1,14 @@
+import re
+
 import pytest
+import torch
 import yaml
 
 from conftest import ROOT
 from partt.config import load_record
 from partt.data.data_config import load_data_config
 from partt.errors import ConfigError
+from partt.model.registry import build_network
 from partt.train.recipe import Recipe, load_recipe
 from training_jobs import TINY_RECIPE, tiny_recipe
 
@@ -71,4 +75,22 @@ def test_a_data_config_beside_the_recipe_is_found(recipe_file):
 @pytest.mark.parametrize("path", sorted((ROOT / "training").glob("*.yaml")), ids=lambda path: path.stem)
 def test_shipped_recipes_load(path):
     recipe = load_recipe(path.stem)
-    assert load_data_config(recipe.data_config).class_names
+    config = load_data_config(recipe.data_config)
+    with torch.device("meta"):
+        model = build_network(
+            recipe.model.name,
+            recipe.model.network_config(),
+            len(config.particles.variables),
+            len(config.class_names),
+        )
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    row = rf"\| `{path.stem}` \|[^|]*\| {num_parameters:,} \|"
+    assert re.search(row, (ROOT / "training" / "README.md").read_text()), num_parameters
+
+
+def test_the_published_recipe():
+    recipe = load_recipe("jetclass_part_full")
+    assert (recipe.batch_size, recipe.epochs, recipe.jets_per_epoch) == (512, 50, 10_240_000)
+    assert (recipe.optimizer.name, recipe.optimizer.lr, recipe.optimizer.weight_decay) == ("ranger", 1e-3, 0)
+    assert recipe.model.settings == {"trim": True}
+    assert recipe.metric == "accuracy"
