@@ -27,7 +27,7 @@ class Progress:
     epoch: int  # the first is 0
     num_epochs: int
     step: int  # steps done
-    epoch_start: int  # steps done when the epoch began, or the run went on
+    epoch_start: int  # steps done when the epoch began
     epoch_end: int
     num_steps: int
     loss: float  # means over the epoch so far
@@ -35,6 +35,7 @@ class Progress:
     lr: float
     jets_per_second: float  # of all processes, since the epoch began or the run went on
     waiting: float  # part of the time spent waiting for data
+    seconds_left: float  # until the last step, at this speed
 
 
 @dataclass(frozen=True)

@@ -235,7 +235,7 @@ def _log_step(run: _Run, state: RunState, lr: float, clock: "_Clock") -> None:
             epoch=state.epoch,
             num_epochs=plan.num_epochs,
             step=state.step,
-            epoch_start=plan.epoch_end(state.epoch - 1),
+            epoch_start=state.epoch * plan.steps_per_epoch,
             epoch_end=plan.epoch_end(state.epoch),
             num_steps=plan.num_steps,
             loss=state.mean_loss,
@@ -243,6 +243,7 @@ def _log_step(run: _Run, state: RunState, lr: float, clock: "_Clock") -> None:
             lr=lr,
             jets_per_second=clock.jets_per_second(run.learner.job.recipe.batch_size),
             waiting=clock.waiting,
+            seconds_left=clock.seconds_per_step * (plan.num_steps - state.step),
         )
     )
 
@@ -308,6 +309,11 @@ class _Clock:
     def waiting(self) -> float:
         """Part of the time spent waiting for data."""
         return min(1.0, self._waited / self._seconds)
+
+    @property
+    def seconds_per_step(self) -> float:
+        """Seconds of a step, on average."""
+        return self._seconds / max(1, self._step - self._first_step)
 
     def jets_per_second(self, batch_size: int) -> float:
         """Return the jets of all processes per second."""

@@ -1,15 +1,21 @@
 """A job: recipe, jets and seed, opened and counted; all that decides what a run computes."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import yaml
 
+from partt.config import did_you_mean
 from partt.data.columns import read_variables, select
+from partt.data.data_config import DataConfig
+from partt.data.file_lists import InputFile
 from partt.data.jagged import Table
-from partt.data.jet_source import JetIndex, JetSource
+from partt.data.jet_source import JetIndex, JetSource, Progress, build_index, open_source
 from partt.data.read_plan import jets_per_pass
+from partt.data.splitting import Split
 from partt.errors import ConfigError, DataError
 from partt.train.recipe import Recipe
 
@@ -42,6 +48,68 @@ class TrainingJob:
             "train": _files(self.train, self.train_index),
             "validation": _files(self.validation, self.validation_index),
         }
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How to read files, and what to do with bad ones."""
+
+    on_bad_file: Literal["error", "skip"] = "error"
+    max_bad_fraction: float = 0.05
+    on_bad_jet: Literal["error", "drop"] = "error"
+    cache: Path | None = None
+
+
+def open_job(
+    recipe: Recipe,
+    config: DataConfig,
+    train_files: Sequence[InputFile],
+    validation: Sequence[InputFile] | float,
+    *,
+    seed: int,
+    reading: ReadingOptions | None = None,
+    initial_tagger: str = "",
+    progress: Progress | None = None,
+) -> TrainingJob:
+    """Open and count all jets; `validation` are files, or the fraction of the training entries to set aside.
+
+    What the config leaves to a fit is fitted to the training files.
+    """
+    reading = reading or ReadingOptions()
+
+    def opened(files: Sequence[InputFile], data_config: DataConfig) -> JetSource:
+        return open_source(
+            files,
+            data_config,
+            "train",
+            reweighting=recipe.reweighting,
+            on_bad_jet="mark" if reading.on_bad_jet == "drop" else "error",
+            on_bad_file=reading.on_bad_file,
+            max_bad_fraction=reading.max_bad_fraction,
+            cache=reading.cache,
+            progress=progress,
+        )
+
+    _check_names(train_files, config)
+    source = opened(train_files, config)
+    if isinstance(validation, float):
+        train = replace(source, split=Split("train", validation, seed))
+        validation_source = replace(source, split=Split("validation", validation, seed))
+    else:
+        both = {file.url for file in train_files} & {file.url for file in validation}
+        if both:
+            raise DataError(
+                f"{min(both)} is given for training and for validation; remove it from one of them"
+            )
+        train, validation_source = source, opened(validation, source.config)
+    train_index, validation_index = build_index(train, progress), build_index(validation_source, progress)
+    _check_classes(train, train_index)
+    return TrainingJob(recipe, train, train_index, validation_source, validation_index, seed, initial_tagger)
+
+
+def jets_by_class(source: JetSource, index: JetIndex) -> dict[str, int]:
+    """Return the number of jets of each class."""
+    return dict(zip(source.config.class_names, index.class_counts.sum(axis=0).tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -100,3 +168,23 @@ def _files(source: JetSource, index: JetIndex) -> dict[str, Any]:
             for file, group, num_jets in zip(source.files, source.groups, jets, strict=True)
         },
     }
+
+
+def _check_names(files: Sequence[InputFile], config: DataConfig) -> None:
+    """Refuse names of files that look like a class, but are none."""
+    for name in dict.fromkeys(file.group for file in files):
+        same_letters = [known for known in config.class_names if known.lower() == name.lower()]
+        hint = did_you_mean(name, config.class_names) or "".join(
+            f" (it is {known})" for known in same_letters
+        )
+        if hint and not name.startswith(config.class_names):
+            raise ConfigError(f"{name!r} is no class{hint}; classes: {', '.join(config.class_names)}")
+
+
+def _check_classes(source: JetSource, index: JetIndex) -> None:
+    """Refuse files that are named after a class, but hold none of its jets."""
+    names = source.config.class_names
+    for file, group, counts in zip(source.files, source.groups, index.class_counts, strict=True):
+        if group in names and counts.sum() and not counts[names.index(group)]:
+            found = ", ".join(name for name, count in zip(names, counts, strict=True) if count)
+            raise DataError(f"{file.url} is given as {group}, but its jets are {found}")
