@@ -8,7 +8,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from partt.data.dataset import ordered_batches, training_batches
+from partt.data.dataset import dead_readers_reported, ordered_batches, training_batches
 from partt.data.jet_batch import JetBatch
 from partt.data.jet_source import BadFile
 from partt.errors import ConfigError
@@ -75,9 +75,10 @@ def fit(
         restore(learner, checkpoint)
         state = RunState(**checkpoint.values["state"])
     report(_started(learner, plan, state))
-    with MetricsLog(folder, state.step) if world.is_first else nullcontext() as log:
+    with MetricsLog(folder, state) if world.is_first else nullcontext() as log:
         run = _Run(learner, plan, folder, machine, log, report, should_stop)
-        state, stopped = _train(run, state)
+        with dead_readers_reported():
+            state, stopped = _train(run, state)
     if world.is_first and not stopped:
         draw_curves(read_metrics(folder, "epoch"), folder.curves)
     return FitResult(state, stopped)

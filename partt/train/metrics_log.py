@@ -10,18 +10,22 @@ from torch.utils.tensorboard import SummaryWriter
 from partt.atomic_files import write_text
 from partt.errors import OutputError
 from partt.train.run_folder import RunFolder
+from partt.train.state import RunState
 
 Values = Mapping[str, Any]
 
 
 class MetricsLog(AbstractContextManager["MetricsLog"]):
-    """Appends to the logs of a run; what stands there after `first_step` is removed, it will come again."""
+    """Appends to the logs of a run; what came after the state to go on from is removed: it comes again."""
 
-    def __init__(self, folder: RunFolder, first_step: int) -> None:
-        lines = [json.dumps(line) for line in read_metrics(folder) if line["step"] <= first_step]
-        if first_step == 0:
-            lines = []
-        write_text(folder.metrics, "".join(f"{line}\n" for line in lines))
+    def __init__(self, folder: RunFolder, state: RunState) -> None:
+        first_step = state.step
+        kept = [
+            line
+            for line in read_metrics(folder)
+            if (line["epoch"] < state.epoch if line["kind"] == "epoch" else line["step"] <= first_step)
+        ]
+        write_text(folder.metrics, "".join(f"{json.dumps(line)}\n" for line in kept))
         self._path = folder.metrics
         try:
             self._events = SummaryWriter(str(folder.tensorboard), purge_step=first_step + 1)
