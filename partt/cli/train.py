@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from partt.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
+    from partt.data.data_config import DataConfig
     from partt.train.distributed import World
     from partt.train.job import TrainingJob
     from partt.train.recipe import Recipe
@@ -64,6 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", action="store_true", help="go on with the run in RUN, if there is one; start it otherwise"
     )
+    parser.add_argument(
+        "--init-from",
+        metavar="TAGGER",
+        type=Path,
+        help="start from the weights of a tagger file; the last layer is new if the classes differ",
+    )
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 or auto (default)")
     parser.add_argument(
         "--workers", metavar="N", type=_count, default=1, help="reading processes (default: 1)"
@@ -82,7 +90,10 @@ def run(options: argparse.Namespace) -> int:
     import torch
 
     from partt.cli.train_screen import TrainScreen
+    from partt.data.data_config import load_data_config
     from partt.train.distributed import connected, world_from_environment
+    from partt.train.events import Notice
+    from partt.train.fine_tuning import weights_to_start_from
     from partt.train.fit import Machine, fit
     from partt.train.recipe import load_recipe, recipe_name
     from partt.train.run_folder import RunFolder, locked_run_folder
@@ -92,23 +103,38 @@ def run(options: argparse.Namespace) -> int:
     world = world_from_environment()
     device = _choose_device(options.device, world)
     torch.set_num_threads(options.threads or max(1, (os.cpu_count() or 1) // world.local_size))
-    job = _open_job(options, recipe, show=world.is_first)
+    config = load_data_config(recipe.data_config)
+    initial = weights_to_start_from(options.init_from, recipe, config) if options.init_from else None
+    job = _open_job(options, recipe, config, initial.sha256 if initial else "", show=world.is_first)
     out = options.out or Path("runs") / recipe_name(options.recipe)
     machine = Machine(device, world, options.workers)
-    with stop_on_signal() as should_stop, connected(world, device):
-        if not world.is_first:
-            result = fit(job, RunFolder(out), machine, resume=options.resume, should_stop=should_stop)
-            return STOPPED if result.stopped else 0
-        with locked_run_folder(out) as folder, TrainScreen(job, folder) as screen:
-            result = fit(
-                job, folder, machine, resume=options.resume, report=screen.show, should_stop=should_stop
-            )
+    weights = initial.tensors if initial else None
+    with stop_on_signal() as should_stop, connected(world, device), ExitStack() as stack:
+        folder, show = RunFolder(out), None
+        if world.is_first:
+            folder = stack.enter_context(locked_run_folder(out))
+            screen = stack.enter_context(TrainScreen(job, folder))
+            show = screen.show
+            if initial is not None:
+                head = "a new last layer" if initial.new_head else "the last layer too"
+                show(Notice(f"starts from {options.init_from}, with {head}"))
+        result = fit(
+            job,
+            folder,
+            machine,
+            resume=options.resume,
+            initial_weights=weights,
+            report=show or (lambda _: None),
+            should_stop=should_stop,
+        )
+        if world.is_first:
             screen.end(result)
     return STOPPED if result.stopped else 0
 
 
-def _open_job(options: argparse.Namespace, recipe: "Recipe", *, show: bool) -> "TrainingJob":
-    from partt.data.data_config import load_data_config
+def _open_job(
+    options: argparse.Namespace, recipe: "Recipe", config: "DataConfig", initial_tagger: str, *, show: bool
+) -> "TrainingJob":
     from partt.data.file_lists import expand_files
     from partt.train.job import ReadingOptions, open_job
 
@@ -116,11 +142,12 @@ def _open_job(options: argparse.Namespace, recipe: "Recipe", *, show: bool) -> "
     with progress_bar("opening", unit="files", show=show) as progress:
         return open_job(
             recipe,
-            load_data_config(recipe.data_config),
+            config,
             expand_files(options.train),
             options.val_fraction if options.val is None else expand_files(options.val),
             seed=options.seed,
             reading=reading,
+            initial_tagger=initial_tagger,
             progress=progress,
         )
 

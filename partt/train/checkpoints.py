@@ -100,7 +100,8 @@ def restore_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     try:
         model.load_state_dict(dict(tensors))
     except RuntimeError as error:
-        raise DataError(f"the checkpoint does not fit the network: {error}") from error
+        reason = str(error).splitlines()[-1].strip()
+        raise DataError(f"the weights do not fit the network: {reason}") from error
 
 
 def _complete(folder: Path) -> list[Path]:

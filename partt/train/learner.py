@@ -63,7 +63,7 @@ def make_learner(
 ) -> Learner:
     """Build network and optimizer; seeds torch's random numbers, which the network draws from.
 
-    Weights are the same in all processes; dropout afterwards differs.
+    Weights are the same in all processes; dropout afterwards differs. `initial_weights` may lack some names.
     """
     for_weights, for_steps = np.random.SeedSequence(job.seed).generate_state(2, np.uint64).tolist()
     torch.manual_seed(for_weights)
@@ -71,9 +71,9 @@ def make_learner(
     num_features, num_classes = len(config.particles.variables), len(config.class_names)
     model = build_network(recipe.model.name, recipe.model.network_config(), num_features, num_classes)
     if initial_weights is not None:
-        restore_model(model, initial_weights)
-    freeze(model, recipe.fine_tuning.freeze)
+        restore_model(model, {**model.state_dict(), **initial_weights})
     model.to(device).train()
+    freeze(model, recipe.fine_tuning.freeze)
     optimizer = make_optimizer(model, recipe.optimizer, recipe.fine_tuning)
     parallel = model if world.size == 1 else DistributedDataParallel(model)
     torch.manual_seed((for_steps + world.rank) % 2**64)

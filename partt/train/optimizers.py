@@ -15,7 +15,6 @@ from partt.train.recipe import FineTuning, OptimizerChoice
 RANGER_BETAS, RANGER_EPS = (0.95, 0.999), 1e-5
 ADAMW_BETAS, ADAMW_EPS = (0.9, 0.999), 1e-8
 NEVER_DECAYED = "class_token"
-HEAD = "head."
 
 
 @dataclass(frozen=True)
@@ -35,12 +34,13 @@ def make_optimizer(
     `lr_factor`: its learning rate relative to the others.
     """
     fine_tuning = fine_tuning or FineTuning()
+    head = head_names(model)
     groups: dict[_Kind, list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         decays = parameter.ndim > 1 and name != NEVER_DECAYED
-        lr_factor = fine_tuning.head_lr_factor if name.startswith(HEAD) else 1.0
+        lr_factor = fine_tuning.head_lr_factor if name in head else 1.0
         groups.setdefault(_Kind(decays, lr_factor), []).append(parameter)
     if not groups:
         raise ConfigError("fine_tuning.freeze: every parameter is frozen, so that nothing is left to train")
@@ -70,6 +70,12 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
         group["lr"] = lr * group["lr_factor"]
 
 
+def head_names(model: nn.Module) -> set[str]:
+    """Return the names of the parameters of the last linear layer, which gives the logits."""
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    return {name for name, _ in model.named_parameters() if linear and name.startswith(f"{linear[-1]}.")}
+
+
 def freeze(model: nn.Module, patterns: tuple[str, ...]) -> int:
     """Keep the parameters that match a shell pattern as they are; return how many numbers that are."""
     frozen: dict[str, nn.Parameter] = {}
@@ -83,6 +89,10 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> int:
         frozen |= matching
     for parameter in frozen.values():
         parameter.requires_grad_(False)
+    for module in model.modules():
+        own = list(module.parameters(recurse=False))
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) and own and not own[0].requires_grad:
+            module.eval()  # it also keeps what it remembers
     return sum(parameter.numel() for parameter in frozen.values())
 
 

@@ -37,7 +37,7 @@ def validate(
     device = next(model.parameters()).device
     sums = torch.zeros(4, dtype=torch.float64)  # loss, correct, weight, jets
     probabilities, labels = [], []
-    was_training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     stopped = False
     for batch in batches:
@@ -54,7 +54,8 @@ def validate(
         sums += torch.stack([*parts, torch.tensor(float(len(truth)), device=device)]).cpu()
         probabilities.append(logits.softmax(dim=1).cpu())
         labels.append(truth.cpu())
-    model.train(was_training)
+    for module, mode in modes:
+        module.training = mode
     if world.any(stopped)[0]:
         return None
     num_classes = probabilities[0].shape[1] if probabilities else 0
