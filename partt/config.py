@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -41,25 +41,30 @@ class KeyFault(ValueError):  # noqa: N818 - not an error of its own: it becomes 
 RecordType = TypeVar("RecordType", bound=Record)
 
 
-def load_record(path: str | Path, record_type: type[RecordType]) -> RecordType:
-    """Read a YAML file as a record of the given type."""
+def load_record(path: str | Path, record_type: type[RecordType], overrides: Sequence[str] = ()) -> RecordType:
+    """Read a YAML file as a record of the given type; overrides ("optimizer.lr=1e-4") change some keys."""
     path = Path(path)
     try:
         text = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
-    return parse_record(text, record_type, source=str(path))
+    return parse_record(text, record_type, source=str(path), overrides=overrides)
 
 
-def parse_record(text: bytes | str, record_type: type[RecordType], source: str) -> RecordType:
+def parse_record(
+    text: bytes | str, record_type: type[RecordType], source: str, overrides: Sequence[str] = ()
+) -> RecordType:
     """Parse YAML text as a record; `source` stands for the file in error messages."""
     data, lines = parse_yaml(text, source)
     if not isinstance(data, dict):
         raise ConfigError(f"{source}: expected keys and values, found {_describe(data)}")
+    places = {path: f"{source}:{line}" for path, line in lines.items()}
+    for override in overrides:
+        _override(data, places, override)
     try:
         return record_type.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(_explain(error, record_type, source, lines)) from error
+        raise ConfigError(_explain(error, record_type, places)) from error
 
 
 def shipped_file(folder: str, name_or_path: str) -> Path:
@@ -100,6 +105,24 @@ def _shipped_folder(folder: str) -> Path:
     package = Path(str(resources.files("partt")))
     inside = package / folder
     return inside if inside.is_dir() else package.parent / folder
+
+
+def _override(data: dict[str, Any], places: dict[KeyPath, str], override: str) -> None:
+    """Set a key in parsed YAML as "a.b=value" says, and note that it comes from there."""
+    name, equals, text = override.partition("=")
+    source = f"--set {override}"
+    if not (name and equals):
+        raise ConfigError(f"{source}: should be KEY=VALUE, like optimizer.lr=1e-4")
+    value, lines = parse_yaml(text or "null", source)
+    path = tuple(name.split("."))
+    inner = data
+    for depth, parent in enumerate(path[:-1], start=1):
+        inner = inner.setdefault(parent, {})
+        places.setdefault(path[:depth], source)
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{source}: {key_name(path[:depth])} has no keys inside")
+    inner[path[-1]] = value
+    places |= {(*path, *inside): source for inside in lines}
 
 
 # --- YAML ---------------------------------------------------------------------------------------------
@@ -179,15 +202,13 @@ def _walk(node: yaml.Node, path: KeyPath, source: str) -> Iterator[tuple[KeyPath
 # --- error messages ---------------------------------------------------------------------------------------
 
 
-def _explain(
-    error: ValidationError, record_type: type[Record], source: str, lines: dict[KeyPath, int]
-) -> str:
+def _explain(error: ValidationError, record_type: type[Record], places: Mapping[KeyPath, str]) -> str:
     messages = []
     for detail in error.errors():
         # Steps that pydantic adds for the members of a union do not occur in the file.
         path: KeyPath = ()
         for part in detail["loc"]:
-            if (*path, part) in lines or isinstance(part, int):
+            if (*path, part) in places or isinstance(part, int):
                 path = (*path, part)
         kind, value = detail["type"], detail["input"]
         fault = detail.get("ctx", {}).get("error")
@@ -207,8 +228,8 @@ def _explain(
                 text += f", found {_describe(value)}"
             if isinstance(value, bool):
                 text += " (YAML reads yes, no, on, off as true or false: put the word in quotes)"
-        line = next((lines[path[:end]] for end in range(len(path), -1, -1) if path[:end] in lines), 1)
-        message = f"{source}:{line}: {key_name(path)}: {text}" if path else f"{source}:{line}: {text}"
+        place = next(places[path[:end]] for end in range(len(path), -1, -1) if path[:end] in places)
+        message = f"{place}: {key_name(path)}: {text}" if path else f"{place}: {text}"
         if message not in messages:
             messages.append(message)
     return "\n".join(messages)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from jets import write_jets
+
 ROOT = Path(__file__).parents[1]
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -33,3 +35,9 @@ def xrootd_program() -> str:
     if program is None:
         skip_or_fail("no xrootd (Debian: apt-get install xrootd-server)")
     return str(program)
+
+
+@pytest.fixture(scope="session")
+def jet_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file of 300 random jets."""
+    return write_jets(tmp_path_factory.mktemp("jets") / "jets.root", 300)

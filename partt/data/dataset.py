@@ -4,6 +4,7 @@ Workers process whole units of the read plan, so the order does not depend on ho
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -197,7 +198,7 @@ def _accepted(
 ) -> Iterator[UnitJets]:
     """Yield what workers have read; raise their errors, and count the files that they had to skip."""
     bad = {file.url: file for file in index.bad_files}
-    try:
+    with dead_readers_reported():
         for item in loader:
             if isinstance(item, ParttError):
                 raise item
@@ -208,6 +209,16 @@ def _accepted(
                     if on_bad_file:
                         on_bad_file(file)
             yield item
+
+
+@contextmanager
+def dead_readers_reported() -> Iterator[None]:
+    """Turn what torch raises when a reading process has died into a clear error.
+
+    It may raise anywhere, not only where batches are taken: a signal tells it of the death.
+    """
+    try:
+        yield
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise

@@ -30,6 +30,7 @@ from partt.data.packing import pack
 from partt.data.read_plan import Chunk
 from partt.data.reweighting import fit_reweighting, reweight
 from partt.data.root_files import AuthenticationError, FileInfo, inspect_file
+from partt.data.splitting import Split
 from partt.data.standardization import fit_standardization
 from partt.errors import DataError
 
@@ -79,6 +80,7 @@ class JetSource:
     on_bad_file: BadFilePolicy = BadFilePolicy()
     cache: Path | None = None  # the folder that belongs to this config and purpose
     bad_files: tuple[BadFile, ...] = ()  # those that could not even be opened
+    split: Split | None = None  # the part of the entries to use; None: all
 
     @property
     def samples(self) -> bool:
@@ -188,6 +190,8 @@ def read_chunk(source: JetSource, file_number: int, start: int, stop: int) -> Je
         batch = _read_from_file(source, file, start, stop)
         if path is not None:
             save_batch(path, batch)
+    if source.split is not None:  # after the cache, which both parts share
+        batch = batch.take(np.flatnonzero(source.split.contains(file.url, batch.source_entry.numpy())))
     return replace(batch, source_file=torch.full((len(batch),), file_number, dtype=torch.int32))
 
 
@@ -237,7 +241,10 @@ def _read_from_file(source: JetSource, file: FileInfo, start: int, stop: int) ->
 def _scan_file(source: JetSource, file: FileInfo) -> tuple[Array, Array, Array]:
     """Return entries, labels (-1 in prediction) and weights (float64) of a file's selected jets."""
     parts = []
-    for part in scan(source.config, file, source.purpose):
+    for selected in scan(source.config, file, source.purpose):
+        part = selected
+        if source.split is not None:
+            part = selected.take(np.flatnonzero(source.split.contains(file.url, selected.entries)))
         if source.purpose == "train":
             labels, weights = labels_of(source.config, part), jet_weights(source.config, part)
         else:

@@ -1,0 +1,1 @@
+"""Recipe + files -> run folder with a trained tagger."""

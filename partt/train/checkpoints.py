@@ -1,0 +1,134 @@
+"""Checkpoints: all that a run needs to go on as if it had never stopped.
+
+A checkpoint is two files: tensors (.pt, loadable with weights_only) and, written after them, a JSON file with
+everything else and the sha256 of the tensors. So one that has its JSON file is complete, and a damaged one
+is found when it is loaded.
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from partt.atomic_files import atomic_path, write_text
+from partt.errors import DataError
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Tensors by name, and everything else as it goes into JSON."""
+
+    tensors: Mapping[str, Tensor]
+    values: Mapping[str, Any]
+
+
+def save_checkpoint(folder: Path, name: str, checkpoint: Checkpoint, keep: int) -> None:
+    """Write a checkpoint, then remove all but the newest `keep` ones; names sort by time."""
+    buffer = io.BytesIO()
+    torch.save(dict(checkpoint.tensors), buffer)
+    contents = buffer.getvalue()
+    path = folder / f"{name}.json"
+    with atomic_path(path.with_suffix(".pt")) as temporary:
+        temporary.write_bytes(contents)
+    header = {"format_version": FORMAT_VERSION, "sha256": hashlib.sha256(contents).hexdigest()}
+    write_text(path, json.dumps({**header, **checkpoint.values}, indent=1))
+    _remove_old(folder, keep)
+
+
+def load_newest(folder: Path, report_damage: Callable[[str], None]) -> Checkpoint | None:
+    """Load the newest checkpoint that is not damaged; None if the folder has none at all."""
+    paths = _complete(folder)
+    for path in reversed(paths):
+        try:
+            return _load(path)
+        except DataError as error:
+            report_damage(str(error))
+    if paths:
+        raise DataError(f"all {len(paths)} checkpoints in {folder} are damaged; start anew in another folder")
+    return None
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the optimizer's tensors, as "position of the parameter/name"."""
+    return {
+        f"{position}/{name}": value
+        for position, values in optimizer.state_dict()["state"].items()
+        for name, value in values.items()
+    }
+
+
+def optimizer_numbers(optimizer: torch.optim.Optimizer) -> list[dict[str, float]]:
+    """Return the numbers of each group of parameters, such as Ranger's count of steps."""
+    groups = optimizer.state_dict()["param_groups"]
+    return [{key: value for key, value in group.items() if type(value) in {int, float}} for group in groups]
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], numbers: list[dict[str, float]]
+) -> None:
+    """Give a new optimizer the state of a saved one."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        position, _, name = key.partition("/")
+        state.setdefault(int(position), {})[name] = tensor
+    groups = optimizer.state_dict()["param_groups"]
+    merged = [{**group, **saved} for group, saved in zip(groups, numbers, strict=True)]
+    optimizer.load_state_dict({"state": state, "param_groups": merged})
+
+
+def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies of the tensors on the CPU, under longer names."""
+    return {f"{prefix}{name}": tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+
+
+def without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return those tensors whose names start with the prefix, under the rest of their names."""
+    return {name.removeprefix(prefix): item for name, item in tensors.items() if name.startswith(prefix)}
+
+
+def restore_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Give a new model the weights and buffers of a saved one."""
+    try:
+        model.load_state_dict(dict(tensors))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise DataError(f"the weights do not fit the network: {reason}") from error
+
+
+def _complete(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*.json"))
+
+
+def _load(path: Path) -> Checkpoint:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        contents = path.with_suffix(".pt").read_bytes()
+        version, sha256 = values.pop("format_version"), values.pop("sha256")
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise DataError(f"the checkpoint {path} is damaged: {error}") from error
+    if version > FORMAT_VERSION:
+        raise DataError(f"the checkpoint {path} was written by a newer partt")
+    if hashlib.sha256(contents).hexdigest() != sha256:
+        raise DataError(
+            f"the checkpoint {path.with_suffix('.pt')} is damaged: it does not have the sha256 that it had"
+        )
+    tensors = torch.load(io.BytesIO(contents), map_location="cpu", weights_only=True)
+    return Checkpoint(tensors, values)
+
+
+def _remove_old(folder: Path, keep: int) -> None:
+    """Remove old checkpoints, and tensors whose JSON was never written (the run was killed in between)."""
+    kept = {path.stem for path in _complete(folder)[-keep:]}
+    for path in [*folder.glob("step-*.json"), *folder.glob("step-*.pt"), *folder.glob(".step-*.tmp*")]:
+        if path.stem not in kept:
+            with suppress(OSError):
+                path.unlink()

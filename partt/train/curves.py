@@ -1,0 +1,33 @@
+"""Training curves as a picture."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from partt.atomic_files import atomic_path
+
+
+def draw_curves(epochs: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draw losses and metrics of the epochs (lines of metrics.jsonl) to a PNG file."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - slow to import, and needed once
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    numbers = [line["epoch"] + 1 for line in epochs]
+    for axes, title, names in (
+        (left, "loss", ("train_loss", "validation_loss")),
+        (right, "accuracy and AUC", ("train_accuracy", "validation_accuracy", "validation_auc")),
+    ):
+        for name in names:
+            values = [line.get(name) for line in epochs]
+            if any(value is not None for value in values):
+                points = [float("nan") if value is None else value for value in values]
+                axes.plot(numbers, points, marker="o", markersize=3, label=name.replace("_", " "))
+        best = [line["epoch"] + 1 for line in epochs if line["is_best"]]
+        if best:
+            axes.axvline(best[-1], color="grey", linestyle=":", label="best epoch")
+        axes.set_xlabel("epoch")
+        axes.set_title(title)
+        axes.legend()
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=120)

@@ -1,0 +1,138 @@
+"""The run folder: what a run was asked to do, where it ran, what came out.
+
+run.json            all that decides the result; --resume refuses to go on with anything else
+recipe.yaml         the recipe, all keys; data_config.yaml: the data config, fits included
+environment.json    versions, machine and git state of each start
+metrics.jsonl       losses and metrics; tensorboard/ has the same
+checkpoints/        the newest ones
+best.safetensors    the tagger of the best epoch
+curves.png          losses and metrics over the epochs
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from partt.atomic_files import write_text
+from partt.errors import ConfigError, OutputError
+
+MAX_DIFFERENCES = 10  # that are listed
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where the parts of a run are kept."""
+
+    path: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def tagger(self) -> Path:
+        """The tagger of the best epoch."""
+        return self.path / "best.safetensors"
+
+    @property
+    def metrics(self) -> Path:
+        """Losses and metrics, a JSON object on each line."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def definition(self) -> Path:
+        """All that decides the result."""
+        return self.path / "run.json"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Events for TensorBoard."""
+        return self.path / "tensorboard"
+
+    @property
+    def curves(self) -> Path:
+        """Curves of losses and metrics."""
+        return self.path / "curves.png"
+
+
+@contextmanager
+def locked_run_folder(path: str | Path) -> Iterator[RunFolder]:
+    """Yield a run folder that no other process may use; the lock ends with the process, however it ends."""
+    folder = RunFolder(Path(path))
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        lock = (folder.path / "lock").open("a", encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"cannot write to the run folder {path}: {error.strerror or error}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(
+                f"another process is training in {path}; wait for it, or choose another folder with --out"
+            ) from error
+        lock.truncate(0)
+        lock.write(f"{os.uname().nodename} {os.getpid()}\n")
+        lock.flush()
+        yield folder
+
+
+def start_or_resume(
+    folder: RunFolder, definition: Mapping[str, Any], texts: Mapping[str, str], *, resume: bool
+) -> None:
+    """Write what a run is to do, or see that it is what the folder's run did.
+
+    `texts` are files for people to read, by name.
+    """
+    if not folder.definition.exists():
+        for name, text in texts.items():
+            write_text(folder.path / name, text)
+        write_text(folder.definition, json.dumps(definition, indent=1))
+        return
+    if not resume:
+        raise ConfigError(
+            f"{folder.path} has a run already; add --resume to go on with it, or choose another --out"
+        )
+    try:
+        before = json.loads(folder.definition.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read {folder.definition}: {error}") from error
+    differences = list(_differences(before, json.loads(json.dumps(definition))))
+    if differences:
+        lines = [f"  {line}" for line in differences[:MAX_DIFFERENCES]]
+        if len(differences) > MAX_DIFFERENCES:
+            lines.append(f"  and {len(differences) - MAX_DIFFERENCES} more")
+        raise ConfigError(
+            f"{folder.path}: --resume goes on with the same run only, but this one differs; undo the changes "
+            "or start another run with another --out:\n" + "\n".join(lines)
+        )
+
+
+def append_environment(folder: RunFolder, environment: Mapping[str, Any]) -> None:
+    """Note where a run is started, or goes on."""
+    path = folder.path / "environment.json"
+    starts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    write_text(path, json.dumps([*starts, environment], indent=1))
+
+
+def _differences(before: Any, now: Any, key: str = "") -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in [*before, *(name for name in now if name not in before)]:
+            inner = f"{key}.{name}" if key else str(name)
+            yield from _differences(before.get(name, _ABSENT), now.get(name, _ABSENT), inner)
+    elif before != now:
+        yield f"{key}: {_short(before)} before, {_short(now)} now"
+
+
+_ABSENT = "(none)"
+
+
+def _short(value: Any) -> str:
+    text = value if value == _ABSENT else json.dumps(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
