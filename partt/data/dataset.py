@@ -3,6 +3,7 @@
 Workers process whole units of the read plan, so the order does not depend on how many there are.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -63,8 +64,8 @@ def training_batches(
         rank=rank,
         first_jet=first_batch * batch_size,
     )
-    loader = _loader(UnitReader(source, index, seed), units, num_workers, pin_memory=pin_memory)
-    yield from _batches(_accepted(loader, source, index, on_bad_file), batch_size, pin_memory=pin_memory)
+    units_read = _read_ahead(UnitReader(source, index, seed), units, num_workers, pin_memory=pin_memory)
+    yield from _batches(_accepted(units_read, source, index, on_bad_file), batch_size, pin_memory=pin_memory)
 
 
 def ordered_batches(
@@ -81,8 +82,8 @@ def ordered_batches(
 ) -> Iterator[JetBatch]:
     """Yield each selected jet of a rank's share once, in the order of the files."""
     units = ordered_units(index.chunks, unit_jets=unit_jets, world_size=world_size, rank=rank)
-    loader = _loader(UnitReader(source, index, seed=None), units, num_workers, pin_memory=pin_memory)
-    yield from _batches(_accepted(loader, source, index, on_bad_file), batch_size, pin_memory=pin_memory)
+    units_read = _read_ahead(UnitReader(source, index, seed=None), units, num_workers, pin_memory=pin_memory)
+    yield from _batches(_accepted(units_read, source, index, on_bad_file), batch_size, pin_memory=pin_memory)
 
 
 @dataclass(frozen=True)
@@ -175,23 +176,27 @@ def _marked_as_bad(model: JetBatch, chunk: Chunk) -> JetBatch:
     )
 
 
-def _loader(
+def _read_ahead(
     reader: UnitReader, units: Iterable[WorkUnit], num_workers: int, *, pin_memory: bool
-) -> DataLoader[UnitJets | ParttError]:
-    return DataLoader(
-        reader,
-        sampler=units,
-        batch_size=None,  # a unit is an item; it is cut into batches afterwards
-        collate_fn=_unchanged,
-        num_workers=num_workers,
-        pin_memory=pin_memory,
-        # Its own generator: making an iterator would otherwise consume the global random state.
-        generator=torch.Generator(),
-    )
+) -> Iterator[UnitJets | ParttError]:
+    with warnings.catch_warnings():
+        # The user has said how many; with few cores, waiting for a remote disk still overlaps.
+        warnings.filterwarnings("ignore", "This DataLoader will create")
+        loader = DataLoader(
+            reader,
+            sampler=units,
+            batch_size=None,  # a unit is an item; it is cut into batches afterwards
+            collate_fn=_unchanged,
+            num_workers=num_workers,
+            pin_memory=pin_memory,
+            # Its own generator: making an iterator would otherwise consume the global random state.
+            generator=torch.Generator(),
+        )
+        return iter(loader)
 
 
 def _accepted(
-    loader: DataLoader[UnitJets | ParttError],
+    units_read: Iterator[UnitJets | ParttError],
     source: JetSource,
     index: JetIndex,
     on_bad_file: OnBadFile | None,
@@ -199,7 +204,7 @@ def _accepted(
     """Yield what workers have read; raise their errors, and count the files that they had to skip."""
     bad = {file.url: file for file in index.bad_files}
     with dead_readers_reported():
-        for item in loader:
+        for item in units_read:
             if isinstance(item, ParttError):
                 raise item
             for file in item.bad_files:
