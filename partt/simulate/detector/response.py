@@ -11,7 +11,7 @@ import numpy as np
 from particle import pdgid
 
 from partt.data.jagged import Array
-from partt.simulate.card import Detector
+from partt.simulate.card import Calorimeter, Detector
 from partt.simulate.detector.calorimeter import (
     CellGrid,
     EnergyFlow,
@@ -102,21 +102,9 @@ class DetectorModel:
         d0 = tracks.d0 + d0_error * random.standard_normal(len(tracks.d0))
         dz = tracks.dz + dz_error * random.standard_normal(len(tracks.dz))
 
-        photons = energy_flow(
-            card.ecal,
-            self.ecal_grid,
-            _pointing(stable, energy_shares(card.ecal, stable.pid)),
-            _pointing(tracks, energy_shares(card.ecal, tracks.pid)),
-            random,
-        )
+        photons = _flow(card.ecal, self.ecal_grid, stable, tracks, random)
         tracks = _scale(tracks, photons.track_scale)
-        neutral_hadrons = energy_flow(
-            card.hcal,
-            self.hcal_grid,
-            _pointing(stable, energy_shares(card.hcal, stable.pid)),
-            _pointing(tracks, energy_shares(card.hcal, tracks.pid)),
-            random,
-        )
+        neutral_hadrons = _flow(card.hcal, self.hcal_grid, stable, tracks, random)
         tracks = _scale(tracks, neutral_hadrons.track_scale)
 
         charged = Candidates(
@@ -183,6 +171,15 @@ def charges(pid: Integers) -> Floats:
 def _track_kind(pid: Integers) -> Integers:
     code = np.abs(pid)
     return np.where(code == 11, Kind.ELECTRON, np.where(code == 13, Kind.MUON, Kind.CHARGED_HADRON))
+
+
+def _flow(
+    calorimeter: Calorimeter, grid: CellGrid, stable: Stable, tracks: Stable, random: np.random.Generator
+) -> EnergyFlow:
+    """Return what a calorimeter makes of all particles, and of the tracks that point at its cells."""
+    deposits = _pointing(stable, energy_shares(calorimeter, stable.pid))
+    pointing_tracks = _pointing(tracks, energy_shares(calorimeter, tracks.pid))
+    return energy_flow(calorimeter, grid, deposits, pointing_tracks, random)
 
 
 def _pointing(particles: Stable, share: Floats) -> tuple[Integers, Floats, Floats, Floats]:
