@@ -1,7 +1,6 @@
 """Small random jets in the JetClass layout, for tests of everything but physics."""
 
 import itertools
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -74,7 +73,3 @@ def write_jets(
     """Write random jets to a ROOT file; `changes` replaces or adds branches."""
     write_tree(path, make_jets(num_jets, classes, seed) | changes)
     return path
-
-
-if __name__ == "__main__":  # for `make demo`
-    write_jets(Path(sys.argv[1]), 2000)
