@@ -49,7 +49,7 @@ def take_rows(values: Tensor, rows: Tensor) -> Tensor:
     """Return values (T, K) at rows (...): (..., K); zeros if there are no values at all."""
     if len(values) == 0:
         return values.new_zeros(*rows.shape, values.shape[1])
-    return values.index_select(0, rows.flatten()).view(*rows.shape, -1)
+    return values.index_select(0, rows.flatten()).view(*rows.shape, values.shape[1])
 
 
 def pad_jets(offsets: Tensor, min_length: int = 1) -> Group:

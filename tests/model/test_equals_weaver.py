@@ -1,5 +1,7 @@
 """The Particle Transformer equals weaver-core's to 1e-8 in float64, and reproduces stored logits."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,8 @@ from weaver.nn.model.ParticleTransformer import ParticleTransformer as WeaverPar
 
 from conftest import FIXTURES
 from partt.data.data_config import load_data_config
-from partt.model.baselines.particlenet import ParticleNet
+from partt.model.baselines.particlenet import ParticleNet, ParticleNetConfig
+from partt.model.packing import pad_jets, take_rows
 from partt.model.particle_transformer import ParticleTransformer
 from partt.model.weaver_weights import import_particle_transformer, import_particlenet, read_weaver_file
 
@@ -121,6 +124,42 @@ def test_the_wrong_dialect_gives_other_logits():
     name = "blocks.0.attention.out_proj.weight"
     assert weights[0][name].shape == weights[1][name].shape
     assert not torch.allclose(weights[0][name], weights[1][name])
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_particlenet_on_packed_edges_is_weavers(training):
+    """Jets with too few neighbours too; in training with equal lengths, because weaver's BatchNorm sees padding."""
+    lengths = [30] * 6 if training else [1, 2, 5, 16, 17, 18, 40, 64, 100]
+    jets = make_jets(lengths, num_features=7, seed=3)
+    config = ParticleNetConfig(convolutions=((8, 8), (12, 12), (12, 12)), hidden_width=16, dropout=0.0)
+    network = ParticleNet(config, 7, 4).double()
+    randomise(network)
+    network.train(training)
+    twin = copy.deepcopy(network)
+    group = pad_jets(jets.offsets, config.num_neighbours + 1)
+    padded = (take_rows(values, group.rows).transpose(1, 2) for values in (jets.points, jets.particles))
+    expected = twin.weaver(*padded, group.mask[:, None])
+    logits = network(*jets.inputs)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-8)
+    for computed in (expected, logits):
+        computed.square().sum().backward()
+    for name, parameter in network.named_parameters():
+        torch.testing.assert_close(
+            parameter.grad, twin.get_parameter(name).grad, rtol=1e-7, atol=1e-8, msg=name
+        )
+    for name, buffer in network.named_buffers():
+        torch.testing.assert_close(buffer, twin.get_buffer(name), rtol=1e-8, atol=1e-8, msg=name)
+
+
+def test_particlenet_of_empty_and_single_jets():
+    network = ParticleNet(ParticleNetConfig(convolutions=((4,),), hidden_width=4), 7, 3).double()
+    jets = make_jets([0, 1, 0, 3], num_features=7)
+    logits = network.train()(*jets.inputs)
+    logits.sum().backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in network.parameters())
+    network.eval()
+    nothing = make_jets([0, 0], num_features=7)
+    torch.testing.assert_close(network(*nothing.inputs), network(*jets.inputs)[[0, 2]])
 
 
 def test_particlenet_scores_on_real_jets(reference):

@@ -1,19 +1,27 @@
-"""ParticleNet (arXiv:1902.08570): weaver-core's module behind partt's interface.
+"""ParticleNet (arXiv:1902.08570): the layers of weaver-core's module, run on packed particles and edges.
 
-Axes: B jets, T particles of all jets, P slots of the padded batch, F features, C classes.
+Axes: B jets, T particles of all jets, K neighbours of a particle, W channels, F features, C classes; inside
+a group of jets of similar length: G jets, P particles (padded; mask True = real).
 """
 
-from typing import Annotated, ClassVar
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, cast
 
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
+from torch.nn import functional
 from weaver.nn.model.ParticleNet import ParticleNet as WeaverParticleNet
 
 from partt.config import Record
 from partt.errors import DataError
+from partt.model.baselines.pfn import sum_over_jets
 from partt.model.config import Probability, Widths
-from partt.model.packing import Group, group_jets, pad_jets, take_rows
+from partt.model.packing import Group, group_jets, take_rows
+
+# In evaluation nothing couples the jets: so many at a time keep their edges small.
+JETS_AT_A_TIME = {"cpu": 32}
+JETS_AT_A_TIME_ELSEWHERE = 1024
 
 
 class ParticleNetConfig(Record):
@@ -30,7 +38,11 @@ class ParticleNetConfig(Record):
 
 
 class ParticleNet(nn.Module):
-    """Edge convolutions among the nearest neighbours of every particle."""
+    """Edge convolutions among the nearest neighbours of every particle.
+
+    weaver-core's module owns the weights and is what this must equal. It pads every jet to the longest of
+    the batch; here only real particles and their edges are computed, and seen by BatchNorm.
+    """
 
     needs_momenta: ClassVar[bool] = False
     needs_points: ClassVar[bool] = True
@@ -54,14 +66,76 @@ class ParticleNet(nn.Module):
         del momenta  # for networks with pair features
         if points is None:
             raise DataError("ParticleNet needs coordinates: add the input pf_points to the data config")
-        min_length = self.config.num_neighbours + 1  # a particle is not its own neighbour
-        # BatchNorm couples the jets in training; otherwise jets of similar length save padding.
-        groups = [pad_jets(offsets, min_length)] if self.training else group_jets(offsets, None, min_length)
-        logits = [self._logits(group, particles, points) for group in groups]
-        return torch.cat(logits)[torch.cat([group.jets for group in groups]).argsort()]
-
-    def _logits(self, group: Group, particles: Tensor, points: Tensor) -> Tensor:
-        mask = torch.ones_like(group.rows, dtype=torch.bool) if group.mask is None else group.mask
-        padded = (take_rows(values, group.rows).transpose(1, 2) for values in (points, particles))
-        logits: Tensor = self.weaver(*padded, mask[:, None])
+        step = JETS_AT_A_TIME.get(offsets.device.type, JETS_AT_A_TIME_ELSEWHERE)
+        if self.training:
+            step = len(offsets)
+        jets = []
+        for start in range(0, len(offsets) - 1, step):
+            part = offsets[start : start + step + 1]
+            rows = slice(int(part[0]), int(part[-1]))
+            jets.append(self._embed_jets(particles[rows], points[rows], part - part[0]))
+        logits: Tensor = self.weaver.fc(torch.cat(jets))
         return logits
+
+    def _embed_jets(self, particles: Tensor, points: Tensor, offsets: Tensor) -> Tensor:
+        """Return the mean (B, W) of what a jet's particles have become; zeros for an empty jet."""
+        groups = group_jets(offsets, min_length=self.config.num_neighbours + 1)
+        x = normalise(particles, self.weaver.bn_fts)  # (T, F)
+        for block in self.weaver.edge_convs:
+            neighbours = nearest_neighbours(points, groups, self.config.num_neighbours)
+            x = points = edge_convolution(block, x, neighbours)
+        return sum_over_jets(x, offsets) / offsets.diff().clamp(min=1)[:, None]
+
+
+@torch.no_grad()
+def nearest_neighbours(points: Tensor, groups: Sequence[Group], num_neighbours: int) -> Tensor:
+    """Return the rows of each particle's neighbours (T, K), nearest first; T where the jet has no more."""
+    num_rows = len(points)
+    neighbours = torch.empty(num_rows, num_neighbours, dtype=torch.long, device=points.device)
+    for group in groups:
+        x = take_rows(points, group.rows)  # (G, P, W)
+        squares = x.square().sum(dim=2)  # (G, P)
+        distances = torch.baddbmm(squares[:, :, None] + squares[:, None], x, x.transpose(1, 2), alpha=-2)
+        rows = group.rows[:, None].expand_as(distances)
+        if group.mask is not None:
+            distances.masked_fill_(~group.mask[:, None], torch.inf)
+            rows = rows.masked_fill(~group.mask[:, None], num_rows)
+        # The nearest one is the particle itself. Rounding gives some pairs a distance below zero.
+        nearest = distances.clamp_(min=0).topk(num_neighbours + 1, largest=False).indices[..., 1:]
+        found = rows.gather(2, nearest)  # (G, P, K)
+        real = slice(None) if group.mask is None else group.mask
+        neighbours[group.rows[real].flatten()] = found[real].view(-1, num_neighbours)
+    return neighbours
+
+
+def edge_convolution(block: nn.Module, x: Tensor, neighbours: Tensor) -> Tensor:
+    """Return ReLU(shortcut(x) + mean over neighbours of MLP(x_i, x_j - x_i)) (T, W) from x (T, V).
+
+    The first layer, U x_i + V (x_j - x_i) = (U - V) x_i + V x_j, is computed per particle, not per edge.
+    """
+    weights = [cast("Tensor", conv.weight).flatten(1) for conv in cast("nn.ModuleList", block.convs)]
+    norms = list(cast("nn.ModuleList", block.bns))
+    of_self, of_other = weights[0].chunk(2, dim=1)
+    others = functional.pad(x @ of_other.T, (0, 0, 0, 1))  # (T + 1, W): the last one is a missing neighbour
+    chosen = take_rows(others, neighbours)  # (T, K, W)
+    edges = chosen + (x @ (of_self - of_other).T)[:, None]
+    edges = functional.relu(normalise(edges.flatten(0, 1), norms[0]), inplace=True)
+    for weight, norm in zip(weights[1:], norms[1:], strict=True):
+        edges = functional.relu(normalise(edges @ weight.T, norm), inplace=True)
+    mean = edges.view(*neighbours.shape, edges.shape[1]).mean(dim=1)
+    shortcut = cast("nn.Conv1d | None", block.sc)
+    if shortcut is not None:
+        x = normalise(x @ shortcut.weight.flatten(1).T, cast("nn.BatchNorm1d", block.sc_bn))
+    return functional.relu(x + mean)
+
+
+def normalise(rows: Tensor, norm: nn.Module) -> Tensor:
+    """Apply a BatchNorm of any dimension to rows (N, W); fewer than two have no variance: the running one."""
+    norm = cast("nn.BatchNorm2d", norm)
+    training = norm.training and len(rows) > 1
+    if training and norm.num_batches_tracked is not None:
+        norm.num_batches_tracked += 1
+    momentum = 0.0 if norm.momentum is None else norm.momentum
+    return functional.batch_norm(
+        rows, norm.running_mean, norm.running_var, norm.weight, norm.bias, training, momentum, norm.eps
+    )
