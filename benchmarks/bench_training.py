@@ -3,8 +3,8 @@
 Both train the Particle Transformer on all features as published (Ranger, trimming), with the same batch size
 and the same threads, each with its own loader in the training process. Processes take turns, so that a busy
 machine disturbs both alike. A first epoch includes opening the files, and weaver does not trim its first five
-batches; the second one is what a long run consists of. CPU time is that of the whole process, which other jobs
-on the machine hardly stretch.
+batches; the second one is what a long run consists of. CPU time is that of the whole process, which other
+jobs on the machine hardly stretch.
 
 usage: python benchmarks/bench_training.py [--files GLOB] [--jets N] [--threads N] [--rounds N] [--json FILE]
 """
