@@ -1,14 +1,15 @@
 """Fine-tuning from a JetClass-style tagger against training from scratch, on a small top-against-QCD set.
 
-A small Particle Transformer is trained on ten classes of simulated jets. Then, for several seeds, 500 + 500
-jets of two classes from another simulation are drawn; the same recipe is trained on them twice, from new
-weights and from those of the tagger, and both are tested on jets that neither has seen. 250 + 250 other jets
-choose the best epoch. Some ten minutes on one core. The jets:
+For several seeds, a few jets of two classes are drawn; the same network is trained on them twice with the same
+settings, from new weights and from those of a tagger of ten classes, and both are tested on jets that neither
+has seen. Half as many other jets choose the best epoch. Some minutes on one core, with
 
   partt simulate --out train --jets 2000 --seed 101 --jobs 2
+  partt simulate --out val --jets 100 --seed 404 --jobs 2
   partt simulate --out top --jets 3000 --classes Tbqq QCD --seed 303 --jobs 2
+  partt train quick --train 'train/*.root' --val 'val/*.root' --out runs/quick --threads 1
 
-usage: python benchmarks/fine_tuning.py train top [--seeds N] [--jets N] [--json FILE]
+usage: python benchmarks/fine_tuning.py TAGGER FOLDER [--num-jets N] [--seeds N] [--lr LR] [--json FILE]
 """
 
 import argparse
@@ -25,7 +26,6 @@ from rich.table import Table
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from partt.cli.main import main as partt
-from partt.config import shipped_file
 from partt.data.dataset import ordered_batches
 from partt.data.file_lists import InputFile
 from partt.data.jagged import concatenate, take
@@ -33,53 +33,52 @@ from partt.data.jet_source import build_index, open_source
 from partt.data.root_files import inspect_file, read_columns, write_tree
 from partt.tagger_file import load_tagger
 
-CLASSES = ("QCD", "Tbqq")
-VALIDATION_JETS = 250  # of each class
-RECIPE = {
-    "data_config": "jetclass_full",
-    "model": {"name": "part_xs"},
-    "optimizer": {"name": "adamw", "lr": 2e-3, "weight_decay": 0.01},
-    "schedule": {"name": "one_cycle"},
-    "batch_size": 64,
-    "epochs": 6,
-    "clip_norm": 1.0,
-}
-TUNING_EPOCHS = 15
+CLASSES = {"QCD": "ZJetsToNuNu", "Tbqq": "TTBar"}  # class -> how its files are called
+EPOCHS = 10
 METRICS = ("accuracy", "AUC", "rejection at 50 %")
 
 
-def write_configs(folder: Path) -> None:
-    """Write the recipes, and a data config of two classes."""
-    config = yaml.safe_load(shipped_file("data_configs", "jetclass_full").read_text())
+def write_configs(tagger_file: Path, lr: float, folder: Path) -> None:
+    """Write a data config of two classes and a recipe for the tagger's network."""
+    tagger = load_tagger(tagger_file)
+    config = yaml.safe_load(tagger.data_config.to_yaml())
     config["labels"]["value"] = [f"label_{name}" for name in CLASSES]
-    (folder / "top.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-    (folder / "ten_classes.yaml").write_text(yaml.safe_dump(RECIPE))
-    two = {**RECIPE, "data_config": "top.yaml", "epochs": TUNING_EPOCHS}
-    (folder / "two_classes.yaml").write_text(yaml.safe_dump(two))
+    (folder / "two_classes.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    recipe = {
+        "data_config": "two_classes.yaml",
+        "model": {"name": tagger.network_name, "settings": tagger.model.config.model_dump(mode="json")},
+        "optimizer": {"name": "adamw", "lr": lr, "weight_decay": 0.01},
+        "schedule": {"name": "one_cycle"},
+        "batch_size": 64,
+        "epochs": EPOCHS,
+        "clip_norm": 1.0,
+    }
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
 
 
 def draw_jets(jets: Path, folder: Path, num_jets: int, seed: int) -> None:
     """Share the jets of each class out between train.root, val.root and test.root, by chance."""
     random = np.random.default_rng(seed)
     parts: dict[str, list[dict]] = {"train": [], "val": [], "test": []}
-    for name, prefix in zip(CLASSES, ("ZJetsToNuNu", "TTBar"), strict=True):
+    for name, prefix in CLASSES.items():
         files = [inspect_file(str(path)) for path in sorted(jets.glob(f"{prefix}_*.root"))]
-        branches = [branch for branch in files[0].branches if not branch.startswith("npart")] if files else []
-        tables = [read_columns(file.url, branches) for file in files]
-        if not tables:
+        if not files:
             sys.exit(f"{jets} has no jets of the class {name}: {prefix}_*.root")
+        branches = [branch for branch in files[0].branches if branch != "npart"]
+        tables = [read_columns(file.url, branches) for file in files]
         table = {branch: concatenate([one[branch] for one in tables]) for branch in branches}
-        order = random.permutation(sum(file.num_entries for file in files))
-        edges = [num_jets, num_jets + VALIDATION_JETS]
-        for part, chosen in zip(parts, np.split(order, edges), strict=True):
+        order = random.permutation(len(table["jet_pt"]))
+        for part, chosen in zip(parts, np.split(order, [num_jets, num_jets + num_jets // 2]), strict=True):
             parts[part].append({branch: take(column, chosen) for branch, column in table.items()})
     for part, tables in parts.items():
         write_tree(folder / f"{part}.root", tables)
 
 
-def train(recipe: Path, out: Path, *options: str) -> Path:
+def train(folder: Path, out: Path, seed: int, *options: str) -> Path:
     """Run `partt train`; return the tagger."""
-    if partt(["train", str(recipe), "--out", str(out), "--threads", "1", "--workers", "0", *options]):
+    files = ["--train", str(folder / "train.root"), "--val", str(folder / "val.root"), "--seed", str(seed)]
+    machine = ["--out", str(out), "--threads", "1", "--workers", "0"]
+    if partt(["train", str(folder / "recipe.yaml"), *files, *machine, *options]):
         sys.exit("training failed")
     return out / "best.safetensors"
 
@@ -95,10 +94,11 @@ def test(tagger_file: Path, jets: Path) -> dict[str, float]:
             labels.append(batch.labels.numpy())
     score, label = np.concatenate(scores), np.concatenate(labels)
     background, signal, _ = roc_curve(label, score)
+    at_half = max(np.interp(0.5, signal, background), 1 / (label == 0).sum())
     return {
         "accuracy": float(((score > 0.5) == label).mean()),
         "AUC": float(roc_auc_score(label, score)),
-        "rejection at 50 %": float(1 / np.interp(0.5, signal, background).clip(1 / (label == 0).sum())),
+        "rejection at 50 %": float(1 / at_half),
     }
 
 
@@ -106,42 +106,39 @@ def main() -> None:
     """Train, tune, test, print the table."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("jetclass", type=Path, metavar="train")
-    parser.add_argument("top", type=Path)
+    parser.add_argument("tagger", type=Path, help="of ten classes; must not have seen the jets")
+    parser.add_argument("jets", type=Path, help="folder with jets of the classes QCD and Tbqq")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--jets", type=int, default=500, help="of each class, to train on (default: 500)")
+    parser.add_argument("--num-jets", type=int, default=500, help="of each class (default: 500)")
+    parser.add_argument("--lr", type=float, default=1e-3, help="learning rate of both (default: 1e-3)")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    torch.set_num_threads(1)
     results: dict[str, list[dict[str, float]]] = {"from scratch": [], "fine-tuned": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_configs(folder)
-        files = str(options.jetclass / "*.root")
-        start = train(folder / "ten_classes.yaml", folder / "ten", "--train", files, "--val-fraction", "0.1")
+        write_configs(options.tagger, options.lr, folder)
         for seed in range(options.seeds):
-            draw_jets(options.top, folder, options.jets, seed)
-            jets = ["--train", str(folder / "train.root"), "--val", str(folder / "val.root")]
-            for kind, more in (("from scratch", []), ("fine-tuned", ["--init-from", str(start)])):
-                out = folder / f"{kind}-{seed}"
-                tagger = train(folder / "two_classes.yaml", out, *jets, "--seed", str(seed), *more)
+            draw_jets(options.jets, folder, options.num_jets, seed)
+            for kind, more in (("from scratch", []), ("fine-tuned", ["--init-from", str(options.tagger)])):
+                tagger = train(folder, folder / f"{kind}-{seed}", seed, *more)
                 results[kind].append(test(tagger, folder / "test.root"))
-                print(kind, seed, results[kind][-1], flush=True)
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n")
-    _print_table(results, options.jets)
+    _print_table(results, options.num_jets)
 
 
 def _print_table(results: dict[str, list[dict[str, float]]], num_jets: int) -> None:
     num_seeds = len(next(iter(results.values())))
-    table = Table(
-        "", title=f"top against QCD, {num_jets} + {num_jets} jets: mean and spread of {num_seeds} draws"
-    )
+    title = f"top against QCD, {num_jets} + {num_jets} jets: mean and spread of {num_seeds} draws"
+    table = Table("", title=title)
     for metric in METRICS:
         table.add_column(metric, justify="right")
     for kind, runs in results.items():
-        values = [np.array([run[metric] for run in runs]) for metric in METRICS]
-        digits = (4, 4, 0)
-        cells = [f"{v.mean():.{d}f} ± {v.std():.{d}f}" for v, d in zip(values, digits, strict=True)]
+        cells = []
+        for metric, digits in zip(METRICS, (4, 4, 0), strict=True):
+            values = np.array([run[metric] for run in runs])
+            cells.append(f"{values.mean():.{digits}f} ± {values.std():.{digits}f}")
         table.add_row(kind, *cells)
     Console(width=100).print(table)
 

@@ -63,7 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="change a key of the recipe, like optimizer.lr=3e-4; may be given several times",
     )
-    parser.add_argument("--seed", metavar="N", type=count, default=1, help="(default: 1)")
+    parser.add_argument(
+        "--seed", metavar="N", type=count, default=1, help="of weights, order and split (default: 1)"
+    )
     parser.add_argument(
         "--resume", action="store_true", help="go on with the run in RUN, if there is one; start it otherwise"
     )
@@ -79,11 +81,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--threads", metavar="N", type=count, help="of the CPU (default: all cores)")
     parser.add_argument("--cache", metavar="DIR", type=Path, help="keep jets as the network takes them here")
-    parser.add_argument("--on-bad-file", choices=["error", "skip"], default="error", help="(default: error)")
     parser.add_argument(
-        "--max-bad-fraction", metavar="F", type=fraction, default=0.05, help="(default: 0.05)"
+        "--on-bad-file",
+        choices=["error", "skip"],
+        default="error",
+        help="files that cannot be read end the run, or are left out (default: error)",
     )
-    parser.add_argument("--on-bad-jet", choices=["error", "drop"], default="error", help="(default: error)")
+    parser.add_argument(
+        "--max-bad-fraction",
+        metavar="F",
+        type=fraction,
+        default=0.05,
+        help="of the files that may be left out (default: 0.05)",
+    )
+    parser.add_argument(
+        "--on-bad-jet",
+        choices=["error", "drop"],
+        default="error",
+        help="jets with inputs that are not finite end the run, or are left out (default: error)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -164,6 +180,8 @@ def _choose_device(name: str, world: "World") -> "torch.device":
         device = torch.device(name)
     except RuntimeError as error:
         raise ConfigError(f"--device {name}: no such device; give cpu, cuda, cuda:N or auto") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"--device {name}: torch finds no GPU here")
+    if device.type not in {"cpu", "cuda"}:
+        raise ConfigError(f"--device {name}: give cpu, cuda, cuda:N or auto")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"--device {name}: torch finds {torch.cuda.device_count()} GPUs here")
     return device
