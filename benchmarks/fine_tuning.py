@@ -1,8 +1,8 @@
 """Fine-tuning from a JetClass-style tagger against training from scratch, on a small top-against-QCD set.
 
-For several seeds, a few jets of two classes are drawn; the same network is trained on them twice with the same
-settings, from new weights and from those of a tagger of ten classes, and both are tested on jets that neither
-has seen. Half as many other jets choose the best epoch. Some minutes on one core, with
+For several seeds, a few jets of two classes are drawn; the same network is trained on them twice with the
+same settings, from new weights and from those of a tagger of ten classes, and both are tested on jets that
+neither has seen. Half as many other jets choose the best epoch. Some minutes on one core, with
 
   partt simulate --out train --jets 2000 --seed 101 --jobs 2
   partt simulate --out val --jets 100 --seed 404 --jobs 2
