@@ -20,7 +20,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump({**TINY_RECIPE, "epochs": 1}))
     for seed, (name, label) in enumerate([("qcd", "QCD"), ("hbb", "Hbb"), ("more", "Hcc")]):
         write_jets(tmp_path / f"{name}.root", 100, [label], seed)
-    (tmp_path / "typo.yaml").write_text("data_config: jetclass_kin\nepoch: 3\n")
+    (tmp_path / "typo.yaml").write_text(yaml.safe_dump({**TINY_RECIPE, "epoch": 3}))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -84,7 +84,7 @@ def test_resume_starts_goes_on_and_refuses_changes(folder, capsys):
         (
             "typo.yaml --train qcd.root --val more.root",
             2,
-            "typo.yaml:2: epoch: unknown key (did you mean 'epochs'?)",
+            "epoch: unknown key (did you mean 'epochs'?)",
         ),
         ("missing.yaml --train qcd.root --val more.root", 2, "missing.yaml"),
         ("tiny.yaml --train qcd.root --val more.root --init-from none.safetensors", 3, "none.safetensors"),
