@@ -2,6 +2,7 @@
 
 import sys
 import textwrap
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from partt.train.run_folder import RunFolder
 
 GLUE = "\xa0"  # a space at which lines are not wrapped
+WRAPPER = partial(
+    textwrap.TextWrapper, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+)
 HEADER = " epoch     loss  accuracy val. loss  accuracy     AUC        lr  jets/s waiting"
 
 
@@ -83,9 +87,9 @@ def epoch_row(event: EpochEnded) -> str:
 
 
 def _print(text: str) -> None:
-    """Print a line; on a terminal, wrapped between words."""
+    """Print a line; on a terminal, wrapped between words, never inside a path."""
     if sys.stdout.isatty():
-        text = textwrap.fill(text, max(Console().width, 10), subsequent_indent="  ")
+        text = WRAPPER(max(Console().width, 10)).fill(text)
     print(text.replace(GLUE, " "), flush=True)
 
 

@@ -14,7 +14,7 @@ from numpy.lib import format as npy_format
 from partt.data.jagged import Array
 from partt.errors import DataError
 
-READ_ERRORS = (OSError, EOFError, ValueError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+READ_ERRORS = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class NpzArray:
     stream: IO[bytes]
 
     def read_rows(self, count: int) -> Array:
-        """Return the next rows; the last ones must end the array, with the checksum that the file states."""
+        """Return the next rows."""
         row_shape = self.shape[1:]
         num_bytes = count * int(np.prod(row_shape)) * self.dtype.itemsize
         with _reported(self.path, self.name):
@@ -50,7 +50,7 @@ def open_npz(path: Path, names: Sequence[str]) -> Iterator[list[NpzArray]]:
     with ExitStack() as stack:
         with _reported(path, "the file"):
             file = stack.enter_context(zipfile.ZipFile(path))
-        known = [name.removesuffix(".npy") for name in file.namelist()]
+        known = [name.removesuffix(".npy") for name in file.namelist() if name.endswith(".npy")]
         for name in names:
             if name not in known:
                 raise DataError(f"{path} has no array {name!r}; it has: {', '.join(known) or 'none'}")
