@@ -11,7 +11,7 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "partt"
 BASE = {"config", "errors", "atomic_files", "physics"}
-STAGES = {"simulate", "train", "predict", "evaluate", "export"}
+STAGES = {"simulate", "convert", "train", "predict", "evaluate", "export"}
 # part of partt -> the other parts that it may import
 ALLOWED = {
     "cli": STAGES | {"tagger_file", "data", "model"} | BASE,

@@ -38,6 +38,8 @@ def folder(tmp_path, monkeypatch):
         write_jets(tmp_path / f"{name}.root", 600, [label], seed)
     (tmp_path / "files.txt").write_text("TTBar:data/TTBar_*.root\n")
     shutil.copy(FIXTURES / "part_small_weaver04.pt", tmp_path / "ParT_full.pt")
+    for name in ("train", "val"):
+        shutil.copy(FIXTURES / "top_landscape.h5", tmp_path / f"{name}.h5")
     config = network_config("part_xs")
     data_config = load_data_config("jetclass_full")
     tagger = new_tagger("part_xs", build_network("part_xs", config, 17, 10), data_config, made_up_jets())

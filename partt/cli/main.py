@@ -14,6 +14,7 @@ from partt.errors import OutputError, ParttError
 # verb -> what it does; the code is partt/cli/<verb>.py, with add_arguments(parser) and run(arguments)
 VERBS = {
     "simulate": "make JetClass-style jets with Pythia 8 and a fast detector",
+    "convert": "turn public datasets (HDF5, NPZ) into ROOT files, every event kept",
     "check": "prove, before a long job, that files and data config fit together",
     "train": "train a network on labelled jets as a recipe says",
     "import-weaver": "turn a network that weaver-core trained (.pt) into a tagger file",

@@ -1,15 +1,22 @@
-"""What users see: tables on a console, progress as a bar on a terminal or as plain lines elsewhere."""
+"""What users see: tables on a console, progress as a live line on a terminal or as plain lines elsewhere."""
 
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Self
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 MIN_WIDTH = 100  # columns; tables squeezed into fewer lose their contents
+MIN_BAR = 10  # columns; with less room, details go below the bar
 PATIENCE = 2.0  # seconds before anything is shown
+DRAW_EVERY = 0.2  # seconds between drawings of a live line
 LINE_EVERY = 30.0  # seconds between plain lines
 
 
@@ -24,48 +31,93 @@ def make_console() -> Console:
     return _Console(width=max(MIN_WIDTH, Console().width))
 
 
+class LiveLine:
+    """How far something has come, on standard error: a live line on a terminal, else a line now and then."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self._is_terminal = console.is_terminal
+        # Only what is printed to the same terminal goes above the live line; files get what is theirs.
+        self._live = Live(
+            console=console, auto_refresh=False, transient=True, redirect_stdout=sys.stdout.isatty()
+        )
+        self._drawn = time.monotonic() + PATIENCE - (DRAW_EVERY if self._is_terminal else LINE_EVERY)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Take the live line away."""
+        self._live.stop()
+
+    def show(self, title: str, done: int, total: int, details: str) -> None:
+        """Show this, unless something was shown a moment ago."""
+        now = time.monotonic()
+        if now - self._drawn < (DRAW_EVERY if self._is_terminal else LINE_EVERY):
+            return
+        self._drawn = now
+        if not self._is_terminal:
+            print(f"{title}: {details}", file=sys.stderr, flush=True)
+            return
+        self._live.update(_Bar(title, done / max(total, 1), details))
+        if not self._live.is_started:
+            self._live.start()
+            self._live.console.show_cursor()  # a process may end without notice: it must not stay hidden
+        self._live.refresh()
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """A title, a bar, details; these below the bar where there is no room beside it."""
+
+    title: str
+    part: float
+    details: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it in the columns that there are."""
+        del console
+        room = options.max_width - len(self.title) - 1
+        beside = room - len(self.details) - 1 >= MIN_BAR
+        width = max(1, room - len(self.details) - 1 if beside else room)
+        bar = ProgressBar(total=1, completed=self.part, width=width)
+        line = Table.grid(padding=(0, 1))
+        line.add_row(self.title, bar, *([self.details] if beside else []))
+        yield line
+        if not beside:
+            yield Text(self.details)
+
+
 @contextmanager
 def progress_bar(title: str, *, unit: str, show: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Yield a callback (done, total) that shows progress on standard error."""
-    console = Console(stderr=True)
+    """Yield a callback (done, total) that shows progress, speed and time left on standard error.
+
+    What is done when it is called first was there before, and does not count for the speed.
+    """
     if not show:
         yield lambda _done, _total: None
-    elif console.is_terminal:
-        yield from _bar(title, unit, console)
-    else:
-        yield _plain_lines(title, unit)
+        return
+    start: tuple[float, int] | None = None
+    with LiveLine() as line:
 
+        def update(done: int, total: int) -> None:
+            nonlocal start
+            start = start or (time.monotonic(), done)
+            seconds = time.monotonic() - start[0]
+            details = f"{done:,} of {total:,} {unit}"
+            if done > start[1] and seconds > 0:
+                rate = (done - start[1]) / seconds
+                details += f", {rate:,.0f} {unit}/s, {duration((total - done) / rate)} left"
+            line.show(title, done, total, details)
 
-def _bar(title: str, unit: str, console: Console) -> Iterator[Callable[[int, int], None]]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        TimeRemainingColumn(),
-    )
-    started = time.monotonic()
-    bar = Progress(*columns, console=console, transient=True)
-    task = bar.add_task(title, total=None)
-
-    def update(done: int, total: int) -> None:
-        bar.update(task, completed=done, total=total)
-        if time.monotonic() - started > PATIENCE:
-            bar.start()
-
-    try:
         yield update
-    finally:
-        bar.stop()
 
 
-def _plain_lines(title: str, unit: str) -> Callable[[int, int], None]:
-    last = time.monotonic() - LINE_EVERY + PATIENCE
-
-    def update(done: int, total: int) -> None:
-        nonlocal last
-        if time.monotonic() - last >= LINE_EVERY:
-            last = time.monotonic()
-            print(f"{title}: {done} of {total} {unit}", file=sys.stderr, flush=True)
-
-    return update
+def duration(seconds: float) -> str:
+    """Return a time as hours:minutes:seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"

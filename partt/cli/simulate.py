@@ -2,16 +2,13 @@
 
 import argparse
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from partt.cli.arguments import count, positive
+from partt.cli.screen import progress_bar
 from partt.errors import ConfigError
 from partt.simulate.processes import LABELS
-
-if TYPE_CHECKING:
-    from partt.simulate.production import Production, Progress
 
 EPILOG = """\
 examples:
@@ -29,25 +26,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.epilog = EPILOG
     parser.add_argument("--out", type=Path, required=True, help="folder for the files")
-    parser.add_argument("--jets", type=int, required=True, help="jets of each class")
+    parser.add_argument("--jets", type=positive, required=True, help="jets of each class")
     parser.add_argument("--classes", nargs="+", choices=LABELS, default=list(LABELS), metavar="CLASS",
                         help=f"classes to make (default: all of {' '.join(LABELS)})")  # fmt: skip
-    parser.add_argument("--jets-per-file", type=int, default=10_000, help="(default: 10000)")
+    parser.add_argument("--jets-per-file", type=positive, default=10_000, help="(default: 10000)")
     parser.add_argument("--split", type=_splits, metavar="NAME=FRACTION,...",
                         help="share the jets out between folders: train=0.8,val=0.1,test=0.1")  # fmt: skip
     parser.add_argument("--pt-min", type=float, default=500.0, help="of the jets, GeV (default: 500)")
     parser.add_argument("--pt-max", type=float, default=1000.0, help="of the jets, GeV (default: 1000)")
-    parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same jets (default: 1)")
+    parser.add_argument("--seed", type=count, default=1, help="the same seed, the same jets (default: 1)")
     parser.add_argument("--card", type=Path, help="detector card (default: the one of JetClass)")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--jobs", type=int, default=1, help="local processes (default: 1)")
+    where.add_argument("--jobs", type=positive, default=1, help="local processes (default: 1)")
     where.add_argument("--scheduler", metavar="tcp://HOST:PORT", help="make the files on a dask cluster")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb."""
-    if arguments.jobs < 1:
-        raise ConfigError("--jobs must be at least 1")
     try:
         from partt.simulate.card import load_detector
         from partt.simulate.pipeline import JetSelection
@@ -67,7 +62,13 @@ def run(arguments: argparse.Namespace) -> int:
         splits=arguments.split,
     )
     start = time.monotonic()
-    with _progress_display(production) as progress:
+    total, done = production.num_jets * len(production.labels), dict[str, int]()
+    with progress_bar("simulating", unit="jets") as show:
+
+        def progress(name: str, num_done: int) -> None:
+            done[name] = num_done
+            show(sum(done.values()), total)
+
         outcome = simulate(production, arguments.jobs, arguments.scheduler, progress)
     seconds = time.monotonic() - start
     rate = f", {outcome.jets_made / seconds:.1f} jets/s" if outcome.jets_made else ""
@@ -89,41 +90,3 @@ def _splits(text: str) -> Mapping[str, float]:
         if not equals or not name:
             raise argparse.ArgumentTypeError(f"expected name=fraction, found {part!r}")
     return splits
-
-
-@contextmanager
-def _progress_display(production: "Production") -> Iterator["Progress"]:
-    """Show jets, jets/s and time left: a bar on a terminal, else a line every tenth of the way."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    console = Console(stderr=True)
-    total = production.num_jets * len(production.labels)
-    done: dict[str, int] = {}
-    columns = (
-        TextColumn("simulate"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("jets, {task.fields[rate]:.0f} jets/s, left"),
-        TimeRemainingColumn(),
-    )
-    start = time.monotonic()
-    with Bar(*columns, console=console, disable=not console.is_terminal, speed_estimate_period=600) as bar:
-        task = bar.add_task("simulate", total=total, rate=0.0)
-        tenth = 0
-
-        def progress(name: str, num_done: int) -> None:
-            nonlocal tenth
-            done[name] = num_done
-            finished = sum(done.values())
-            seconds = time.monotonic() - start
-            rate = (finished - done.get("", 0)) / max(seconds, 1e-3)
-            bar.update(task, completed=finished, rate=rate)
-            if not console.is_terminal and name and 10 * finished // total > tenth:
-                tenth = 10 * finished // total
-                left = (total - finished) / rate
-                text = f"simulate: {finished} of {total} jets, {rate:.0f} jets/s, {left:.0f} s left"
-                console.print(text, highlight=False, soft_wrap=True)
-
-        yield progress

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from partt.cli.arguments import count, fraction
 from partt.cli.screen import progress_bar
 from partt.errors import ConfigError
 
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     validation.add_argument(
         "--val-fraction",
         metavar="F",
-        type=_fraction,
+        type=fraction,
         help="validate with this part of the training entries, chosen one by one by the seed",
     )
     parser.add_argument("--out", metavar="RUN", type=Path, help="run folder (default: runs/RECIPE)")
@@ -62,7 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="change a key of the recipe, like optimizer.lr=3e-4; may be given several times",
     )
-    parser.add_argument("--seed", metavar="N", type=_count, default=1, help="(default: 1)")
+    parser.add_argument(
+        "--seed", metavar="N", type=count, default=1, help="of weights, order and split (default: 1)"
+    )
     parser.add_argument(
         "--resume", action="store_true", help="go on with the run in RUN, if there is one; start it otherwise"
     )
@@ -74,15 +77,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 or auto (default)")
     parser.add_argument(
-        "--workers", metavar="N", type=_count, default=1, help="reading processes (default: 1)"
+        "--workers", metavar="N", type=count, default=1, help="reading processes (default: 1)"
     )
-    parser.add_argument("--threads", metavar="N", type=_count, help="of the CPU (default: all cores)")
+    parser.add_argument("--threads", metavar="N", type=count, help="of the CPU (default: all cores)")
     parser.add_argument("--cache", metavar="DIR", type=Path, help="keep jets as the network takes them here")
-    parser.add_argument("--on-bad-file", choices=["error", "skip"], default="error", help="(default: error)")
     parser.add_argument(
-        "--max-bad-fraction", metavar="F", type=_fraction, default=0.05, help="(default: 0.05)"
+        "--on-bad-file",
+        choices=["error", "skip"],
+        default="error",
+        help="files that cannot be read end the run, or are left out (default: error)",
     )
-    parser.add_argument("--on-bad-jet", choices=["error", "drop"], default="error", help="(default: error)")
+    parser.add_argument(
+        "--max-bad-fraction",
+        metavar="F",
+        type=fraction,
+        default=0.05,
+        help="of the files that may be left out (default: 0.05)",
+    )
+    parser.add_argument(
+        "--on-bad-jet",
+        choices=["error", "drop"],
+        default="error",
+        help="jets with inputs that are not finite end the run, or are left out (default: error)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -163,22 +180,8 @@ def _choose_device(name: str, world: "World") -> "torch.device":
         device = torch.device(name)
     except RuntimeError as error:
         raise ConfigError(f"--device {name}: no such device; give cpu, cuda, cuda:N or auto") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"--device {name}: torch finds no GPU here")
+    if device.type not in {"cpu", "cuda"}:
+        raise ConfigError(f"--device {name}: give cpu, cuda, cuda:N or auto")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"--device {name}: torch finds {torch.cuda.device_count()} GPUs here")
     return device
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
-    return int(text)
-
-
-def _fraction(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"must be a number between 0 and 1, not {text!r}")
-    return value

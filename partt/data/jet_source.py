@@ -266,6 +266,8 @@ def _check_totals(
     source: JetSource, class_counts: npt.NDArray[np.int64], sum_weights: float, bad: Sequence[BadFile]
 ) -> None:
     num_jets = int(class_counts.sum())
+    if num_jets == 0 and source.split is not None:
+        raise DataError(f"no jets are left for {source.split.describe()}; use more files or other fractions")
     if num_jets == 0:
         raise DataError(
             f"no jet passes the selection {source.config.selection!r} in {len(source.files)} files"

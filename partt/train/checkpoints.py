@@ -31,8 +31,11 @@ class Checkpoint:
     values: Mapping[str, Any]
 
 
-def save_checkpoint(folder: Path, name: str, checkpoint: Checkpoint, keep: int) -> None:
-    """Write a checkpoint, then remove all but the newest `keep` ones; names sort by time."""
+def save_checkpoint(folder: Path, name: str, checkpoint: Checkpoint, keep: int, best: str = "") -> None:
+    """Write a checkpoint, then remove all but the newest `keep` ones and that called `best`.
+
+    Names sort by time.
+    """
     buffer = io.BytesIO()
     torch.save(dict(checkpoint.tensors), buffer)
     contents = buffer.getvalue()
@@ -41,7 +44,7 @@ def save_checkpoint(folder: Path, name: str, checkpoint: Checkpoint, keep: int) 
         temporary.write_bytes(contents)
     header = {"format_version": FORMAT_VERSION, "sha256": hashlib.sha256(contents).hexdigest()}
     write_text(path, json.dumps({**header, **checkpoint.values}, indent=1))
-    _remove_old(folder, keep)
+    _remove_old(folder, keep, best)
 
 
 def load_newest(folder: Path, report_damage: Callable[[str], None]) -> Checkpoint | None:
@@ -125,9 +128,9 @@ def _load(path: Path) -> Checkpoint:
     return Checkpoint(tensors, values)
 
 
-def _remove_old(folder: Path, keep: int) -> None:
+def _remove_old(folder: Path, keep: int, best: str) -> None:
     """Remove old checkpoints, and tensors whose JSON was never written (the run was killed in between)."""
-    kept = {path.stem for path in _complete(folder)[-keep:]}
+    kept = {best, *(path.stem for path in _complete(folder)[-keep:])}
     for path in [*folder.glob("step-*.json"), *folder.glob("step-*.pt"), *folder.glob(".step-*.tmp*")]:
         if path.stem not in kept:
             with suppress(OSError):

@@ -254,9 +254,15 @@ def _save(run: _Run, state: RunState) -> None:
     if run.log is not None:
         check_weights(run.learner.model, state.step, run.lr(max(0, state.step - 1)))
         keep = run.learner.job.recipe.keep_checkpoints
-        # the epoch is in the name: at its end there is one before, and one after validation
-        name = f"step-{state.step:09d}-epoch-{state.epoch:05d}"
-        save_checkpoint(run.folder.checkpoints, name, checkpoint, keep)
+        name = _checkpoint_name(state.step, state.epoch)
+        best = state.best_epoch
+        best_name = "" if best is None else _checkpoint_name(run.plan.epoch_end(best), best + 1)
+        save_checkpoint(run.folder.checkpoints, name, checkpoint, keep, best_name)
+
+
+def _checkpoint_name(step: int, epoch: int) -> str:
+    """Return a name with steps and epochs done: at the end of an epoch one is made before validation too."""
+    return f"step-{step:09d}-epoch-{epoch:05d}"
 
 
 def _prepare_folder(job: TrainingJob, folder: RunFolder, machine: Machine, *, resume: bool) -> None:

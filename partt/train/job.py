@@ -104,6 +104,8 @@ def open_job(
         train, validation_source = source, opened(validation, source.config)
     train_index, validation_index = build_index(train, progress), build_index(validation_source, progress)
     _check_classes(train, train_index)
+    if recipe.metric == "auc" and not validation_index.class_counts.sum(axis=0).all():
+        raise ConfigError("metric: auc needs validation jets of every class; choose accuracy or loss")
     return TrainingJob(recipe, train, train_index, validation_source, validation_index, seed, initial_tagger)
 
 

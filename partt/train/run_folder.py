@@ -4,7 +4,7 @@ run.json            all that decides the result; --resume refuses to go on with 
 recipe.yaml         the recipe, all keys; data_config.yaml: the data config, fits included
 environment.json    versions, machine and git state of each start
 metrics.jsonl       losses and metrics; tensorboard/ has the same
-checkpoints/        the newest ones
+checkpoints/        the newest ones, and that of the best epoch
 best.safetensors    the tagger of the best epoch
 curves.png          losses and metrics over the epochs
 """

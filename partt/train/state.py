@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from partt.errors import ConfigError
+from partt.errors import DataError
 from partt.train.validation import Metrics
 
 
@@ -56,6 +56,6 @@ def chosen_value(metrics: Metrics, metric: Literal["accuracy", "auc", "loss"]) -
     """Return the metric that decides which epoch is the best."""
     if metric == "auc":
         if metrics.auc is None:
-            raise ConfigError("metric: auc needs validation jets of every class; choose accuracy or loss")
+            raise DataError("metric: auc needs good validation jets of every class; choose accuracy or loss")
         return metrics.auc
     return metrics.loss if metric == "loss" else metrics.accuracy

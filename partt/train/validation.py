@@ -61,6 +61,8 @@ def validate(
     num_classes = probabilities[0].shape[1] if probabilities else 0
     gathered = world.gather((_joined(probabilities, num_classes).numpy(), _joined(labels, 0).numpy()))
     loss, correct, weight, num_jets = world.sum(sums).tolist()
+    if num_jets == 0:
+        raise DataError("all validation jets are bad; `partt check --deep` tells what is wrong with them")
     if not np.isfinite(loss):
         raise NumericalError(f"the validation loss is {loss}: the network has left the finite numbers")
     # the same in every process: whether an epoch is the best must not differ between them

@@ -5,10 +5,13 @@ import pytest
 import torch
 import yaml
 from test_fit import tensors_of
+from weaver.nn.model.ParticleTransformer import ParticleTransformer as WeaverParticleTransformer
 
+from conftest import FIXTURES
 from jets import make_jets
 from partt.cli.main import main
 from partt.data.root_files import write_tree
+from partt.model.weaver_weights import export_particle_transformer, import_particle_transformer
 from partt.tagger_file import load_tagger
 from partt.train.fine_tuning import weights_to_start_from
 from training_jobs import TINY_RECIPE, run_job, tiny_job
@@ -80,6 +83,31 @@ def test_the_same_classes_keep_the_head(jet_file, jetclass_run, tmp_path):
     run_job(job, tmp_path, initial_weights=initial.tensors)
     head = load_tagger(jetclass_run / "best.safetensors").model.head.weight
     assert torch.equal(tensors_of(tmp_path)["model/head.weight"], head)
+
+
+def test_from_weights_that_weaver_trained(tmp_path):
+    """As the paper fine-tunes: JetClass weights, the converted top landscape, the shipped recipe."""
+    torch.manual_seed(0)
+    theirs = WeaverParticleTransformer(7, num_classes=10, use_pre_activation_pair=False, fc_params=[])
+    config, expected = import_particle_transformer(theirs.state_dict(), "0.5")
+    state = export_particle_transformer(expected, config, "0.4")
+    torch.save({f"mod.{name}": tensor for name, tensor in state.items()}, tmp_path / "ParT_kin.pt")
+    jets, start, out = tmp_path / "top.root", tmp_path / "start.safetensors", tmp_path / "run"
+    assert main(["convert", "toplandscape", str(FIXTURES / "top_landscape.h5"), "--out", str(jets)]) == 0
+    options = ["--arch", "part", "--features", "kin", "--dialect", "0.4", "--out", str(start)]
+    assert main(["import-weaver", str(tmp_path / "ParT_kin.pt"), *options]) == 0
+    changes = ["batch_size=8", "jets_per_epoch=16", "epochs=1", "optimizer.lr=1e-20"]
+    options = [f"--set={change}" for change in changes]
+    options += ["--val-fraction", "0.3", "--init-from", str(start), "--out", str(out)]
+    options += ["--threads", "1", "--workers", "0"]
+    assert main(["train", "top_landscape_fine_tune", "--train", str(jets), *options]) == 0
+    tuned = load_tagger(out / "best.safetensors")
+    assert tuned.class_names == ("jet_isTop", "jet_isQCD")
+    for name, parameter in tuned.model.named_parameters():
+        if name.startswith("head."):
+            assert len(parameter) == 2
+        else:
+            assert torch.allclose(parameter, expected[name], rtol=1e-6), name
 
 
 def job_model(**settings):

@@ -68,8 +68,16 @@ def test_a_run_leaves_a_complete_folder(jet_file, tmp_path):
     assert sum(isinstance(event, EpochEnded) for event in events) == 3
     steps = [event.step for event in events if isinstance(event, Progress)]
     assert steps == list(range(1, 19))
-    checkpoints = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("*.json"))
-    assert checkpoints == ["step-000000012-epoch-00002.json", "step-000000018-epoch-00003.json"]
+    checkpoints = {path.name for path in (tmp_path / "run" / "checkpoints").glob("*.json")}
+    kept = {2, 3, result.state.best_epoch + 1}  # the newest two, and the best
+    assert checkpoints == {f"step-{6 * epoch:09d}-epoch-{epoch:05d}.json" for epoch in kept}
+
+
+def test_the_best_checkpoint_is_kept(jet_file, tmp_path):
+    job = tiny_job(jet_file, optimizer={"lr": 1e-12}, metric="loss", epochs=5, keep_checkpoints=1)
+    best = run_job(job, tmp_path).state.best_epoch
+    names = sorted(path.name for path in (tmp_path / "checkpoints").glob("*.json"))
+    assert names == sorted({f"step-{6 * epoch:09d}-epoch-{epoch:05d}.json" for epoch in (best + 1, 5)})
 
 
 def test_same_seed_same_weights_other_seed_others(jet_file, tmp_path):

@@ -1,0 +1,68 @@
+"""`partt convert`: turn public datasets into ROOT files, every event kept."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from partt.cli.screen import progress_bar
+from partt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from partt.convert.run import Reader
+
+FORMATS = {
+    "toplandscape": "HDF5, doi 10.5281/zenodo.2603256; for the config top_landscape_kin",
+    "quarkgluon": "NPZ, doi 10.5281/zenodo.3164691; for quark_gluon_kin, _kinpid and _kinpidplus",
+    "jetclass-npz": "NPZ with momenta, points, mask and labels of padded JetClass jets; for jetclass_kin",
+}
+
+EPILOG = """\
+formats:
+  {formats}
+
+examples:
+  partt convert toplandscape train.h5 val.h5 test.h5 --out top
+  partt convert quarkgluon QG_jets*.npz --out qg
+  partt convert jetclass-npz jets.npz --out jets.root
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `partt convert`."""
+    lines = "\n  ".join(f"{name:<14}{text}" for name, text in FORMATS.items())
+    parser.epilog = EPILOG.format(formats=lines)
+    parser.add_argument("format", metavar="FORMAT", choices=FORMATS, help=", ".join(FORMATS))
+    parser.add_argument("inputs", metavar="INPUT", nargs="+", type=Path, help="files to convert")
+    parser.add_argument(
+        "--out",
+        metavar="OUT",
+        type=Path,
+        required=True,
+        help="NAME.root: one file with all jets; otherwise a folder, with a ROOT file for each input",
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Convert the files, and say what was written."""
+    from partt.convert.run import convert
+
+    with progress_bar("converting", unit="jets") as progress:
+        written = convert(_reader(options.format), options.inputs, options.out, progress)
+    for path, num_jets in written.items():
+        print(f"{path}: {num_jets:,} jets")
+
+
+def _reader(name: str) -> "Reader":
+    if name == "quarkgluon":
+        from partt.convert.quark_gluon import open_quark_gluon
+
+        return open_quark_gluon
+    if name == "jetclass-npz":
+        from partt.convert.jetclass_npz import open_jetclass_npz
+
+        return open_jetclass_npz
+    try:
+        from partt.convert.top_landscape import open_top_landscape
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is missing: pip install 'partt[convert]'") from error
+    return open_top_landscape

@@ -1,0 +1,1 @@
+"""Public datasets (HDF5, NPZ) -> ROOT, every event kept."""

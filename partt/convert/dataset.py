@@ -1,0 +1,49 @@
+"""A file of another format: how many jets it has, and the jets themselves, a table at a time."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from partt.data.jagged import Array, Table
+from partt.errors import DataError
+
+JETS_PER_TABLE = 1000  # per basket of the ROOT file: keeps memory flat
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Jets in the order of the file; the tables are read when they are asked for."""
+
+    num_jets: int
+    tables: Iterator[Table]
+
+
+def ranges(num_jets: int) -> Iterator[tuple[int, int]]:
+    """Yield first entry and first entry after, for each table; a file without jets has one, empty."""
+    for start in range(0, max(num_jets, 1), JETS_PER_TABLE):
+        yield start, min(start + JETS_PER_TABLE, num_jets)
+
+
+def check_finite(values: Array, what: str, path: Path, first_entry: int) -> None:
+    """Raise an error that names the first entry (axis 0) that is not finite."""
+    finite = _all_of_entry(np.isfinite(values))
+    if not finite.all():
+        entry = first_entry + int(np.argmin(finite))
+        raise DataError(f"{path}, entry {entry}: {what} is not finite: the file is damaged, copy it again")
+
+
+def checked_labels(values: Array, what: str, path: Path, first_entry: int) -> Array:
+    """Return labels as integers; raise an error that names the first that is neither 0 nor 1."""
+    good = _all_of_entry(np.isin(values, (0, 1)))
+    if not good.all():
+        jet = int(np.argmin(good))
+        raise DataError(f"{path}, entry {first_entry + jet}: {what} must be 0 or 1, not {values[jet]}")
+    return values.astype(np.int32)
+
+
+def _all_of_entry(good: Array) -> Array:
+    flat = good.reshape(len(good), math.prod(good.shape[1:]))
+    return np.asarray(flat.all(axis=1))
