@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from partt.cli.arguments import positive
 from partt.cli.screen import make_console, progress_bar
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     amount.add_argument(
         "--limit",
         metavar="N",
-        type=_positive,
+        type=positive,
         default=2000,
         help="entries to read of each file (default: 2000)",
     )
@@ -168,9 +169,3 @@ def _as_json(report: "CheckReport") -> dict[str, Any]:
         "inputs": values(report.inputs),
         "findings": [asdict(finding) for finding in report.findings],
     }
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
-    return int(text)
