@@ -44,8 +44,8 @@ def jets_of_events(config: DataConfig, names: Iterable[str], events: ak.Array) -
             "the events must be an awkward array of records with the fields that the data config needs "
             f"({', '.join(wanted)}), not {type(events).__name__}"
         )
-    paths = list(_paths(events))
-    arrays = {name: _find(events, paths, renamed_branch(config, name)) for name in wanted}
+    paths = _find(list(_paths(events)), {name: renamed_branch(config, name) for name in wanted})
+    arrays = {name: _field(events, path) for name, path in paths.items()}
     depth = max(array.ndim for array in arrays.values())
     if depth < 2:
         raise DataError(f"the events have no list of particles: {', '.join(wanted)} are single numbers")
@@ -68,22 +68,29 @@ def _paths(array: ak.Array) -> Iterator[Path]:
         yield from ((name, *path) for path in inside) if inside else [(name,)]
 
 
-def _find(events: ak.Array, paths: Sequence[Path], name: str) -> ak.Array:
-    """Return the field that stands for a branch; a path that spells it from its first word on comes first."""
-    whole = [path for path in paths if "_".join(path) == name]
-    ends = [path for path in paths if any("_".join(path[start:]) == name for start in range(len(path)))]
-    found = whole or ends
-    if not found:
-        hint = did_you_mean(name, ["_".join(path[start:]) for path in paths for start in range(len(path))])
-        raise DataError(f"the events have no field {name!r}{hint}, which the tagger's data config needs")
-    if len(found) > 1:
-        listed = " and ".join(".".join(path) for path in found)
-        raise DataError(f"the events have several fields {name!r}: {listed}; pass an array with one of them")
+def _find(paths: Sequence[Path], branches: Mapping[str, str]) -> dict[str, Path]:
+    """Return the path of each branch; one that spells it from its first word on comes first."""
+    found: dict[str, Path] = {}
+    known = ["_".join(path[start:]) for path in paths for start in range(len(path))]
+    missing = [f"{name}{did_you_mean(name, known)}" for name in branches.values() if name not in known]
+    if missing:
+        raise DataError(f"the events lack fields that the tagger's data config needs: {', '.join(missing)}")
+    for name, branch in branches.items():
+        whole = [path for path in paths if "_".join(path) == branch]
+        ends = [path for path in paths if branch in {"_".join(path[start:]) for start in range(len(path))}]
+        found[name], *others = whole or ends
+        if others:
+            both = f"{'.'.join(found[name])} and {'.'.join(others[0])}"
+            raise DataError(f"the events have {both} for {branch!r}; pass an array with one of them")
+    return found
+
+
+def _field(events: ak.Array, path: Path) -> ak.Array:
     array = events
-    for part in found[0]:
+    for part in path:
         array = array[part]
     if any(ak.any(ak.is_none(array, axis=axis)) for axis in range(array.ndim)):
-        raise DataError(f"{name!r} has missing values (None) in the events; fill or drop them")
+        raise DataError(f"{'.'.join(path)} of the events has missing values (None); fill or drop them")
     array = ak.drop_none(array)
     is_untyped = str(array.type).endswith("unknown")  # no value from which awkward could know it
     return ak.values_astype(array, np.float32, including_unknown=True) if is_untyped else array
