@@ -8,7 +8,7 @@ from rich.table import Table
 
 from partt.cli.arguments import choose_device, fraction, num_cores, positive
 from partt.cli.screen import make_console, progress_bar
-from partt.errors import ConfigError, OutputError
+from partt.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,29 +92,24 @@ def run(options: argparse.Namespace) -> int:
         progress_bar("opening", unit="files") as opening,
         progress_bar("predicting", unit="jets") as progress,
     ):
-        try:
-            result = predict(
-                tagger,
-                files,
-                options.out,
-                discriminants=options.discriminants,
-                keep=options.keep,
-                embeddings=options.embeddings,
-                apply_selection=options.apply_selection,
-                format=options.format,
-                on_bad_file=options.on_bad_file,
-                max_bad_fraction=options.max_bad_fraction,
-                num_threads=options.threads or num_cores(),
-                num_workers=options.workers,
-                scheduler=options.scheduler,
-                opening=opening,
-                progress=progress,
-                should_stop=should_stop,
-            )
-        except OutputError as error:
-            raise OutputError(
-                f"{error}; complete outputs are kept, the same command makes the rest"
-            ) from error
+        result = predict(
+            tagger,
+            files,
+            options.out,
+            discriminants=options.discriminants,
+            keep=options.keep,
+            embeddings=options.embeddings,
+            apply_selection=options.apply_selection,
+            format=options.format,
+            on_bad_file=options.on_bad_file,
+            max_bad_fraction=options.max_bad_fraction,
+            num_threads=options.threads or num_cores(),
+            num_workers=options.workers,
+            scheduler=options.scheduler,
+            opening=opening,
+            progress=progress,
+            should_stop=should_stop,
+        )
     _print(result, make_console())
     return STOPPED if result.stopped else 0
 

@@ -137,7 +137,10 @@ def score_on_cluster(
                 count(task.stop - task.start)
                 yield task, result
         except (distributed.KilledWorker, distributed.CancelledError, OSError) as error:
-            raise OutputError(f"the dask cluster lost a chunk: {error}") from error
+            raise OutputError(
+                f"the dask cluster lost a chunk: {error}; complete outputs are kept, the same command makes "
+                "the rest"
+            ) from error
 
 
 _taggers: dict[str, Tagger] = {}  # of a worker, by their hash
