@@ -7,7 +7,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -173,16 +173,18 @@ def _client(distributed: Any, scheduler: str | None, num_workers: int) -> Iterat
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sending large graph")  # the tagger
         if scheduler is None:
-            with (
-                distributed.LocalCluster(
-                    n_workers=num_workers,
-                    threads_per_worker=1,
-                    dashboard_address=None,
-                    silence_logs=logging.CRITICAL,
-                ) as cluster,
-                distributed.Client(cluster, set_as_default=False) as client,
-            ):
-                yield client
+            cluster = distributed.LocalCluster(
+                n_workers=num_workers,
+                threads_per_worker=1,
+                dashboard_address=None,
+                silence_logs=logging.CRITICAL,
+            )
+            try:
+                with distributed.Client(cluster, set_as_default=False) as client:
+                    yield client
+            finally:
+                with suppress(TimeoutError):  # a worker that does not end in time; its results are here
+                    cluster.close()
             return
         try:
             client = distributed.Client(scheduler, timeout=CONNECT_TIMEOUT, set_as_default=False)
