@@ -1,9 +1,9 @@
 """Prediction, file to file: against the network's own rate, against `weaver --predict`, and its memory.
 
-    rate    `partt.predict` of a file against the network alone on the same jets, packed in memory; in turns, CPU
-            time and wall clock of one process with one thread
+    rate    `partt.predict` of a file against the network alone on the same jets, packed in memory; in turns,
+            CPU time and wall clock of one process with one thread
     weaver  `partt predict` against `weaver --predict`, both with the published Particle Transformer, the same
-            weights, file and two cores; two sizes of file each, so that what both need to start drops out
+            weights, file and threads; two sizes of file each, so that what both need to start drops out
     memory  peak memory of processes that predict files of more and more jets with part_xs
 
 usage: python benchmarks/bench_predict.py [--parts PART ...] [--rounds N] [--jets N ...] [--json FILE]
@@ -29,7 +29,7 @@ from rich.table import Table
 
 ROOT = Path(__file__).parents[1]
 FILES = str(ROOT.parent / "shared" / "reference" / "bench_jets" / "*.root")
-WEAVER_JETS = (400, 2000)
+WEAVER_JETS = (200, 1000)
 WEAVER_BATCHES = (32, 400)
 WEAVER_NETWORK = """
 from weaver.nn.model.ParticleTransformer import ParticleTransformer
@@ -169,13 +169,16 @@ def measure_weaver(options: argparse.Namespace) -> dict[str, Any]:
         shutil.copy(shipped_file("data_configs", "jetclass_full"), folder / "config.yaml")
         for num_jets in WEAVER_JETS:
             write_file(folder / f"jets_{num_jets}.root", num_jets, options.files)
-        commands: dict[str, Callable[[int], list[str]]] = {"partt": lambda n: _partt_command(folder, n)}
+        threads = options.threads
+        commands: dict[str, Callable[[int], list[str]]] = {
+            "partt": lambda n: _partt_command(folder, n, threads)
+        }
         for batch in WEAVER_BATCHES:
             commands[f"weaver, batch {batch}"] = lambda n, batch=batch: _weaver_command(folder, n, batch)
         seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
         for _ in range(options.rounds):
             for name, command in commands.items():
-                short, long = (_time(command(num_jets), folder) for num_jets in WEAVER_JETS)
+                short, long = (_time(command(num_jets), folder, threads) for num_jets in WEAVER_JETS)
                 seconds[name].append((long[0] - short[0], long[1] - short[1]))
         _compare_scores(folder)
         more = WEAVER_JETS[1] - WEAVER_JETS[0]
@@ -188,10 +191,10 @@ def measure_weaver(options: argparse.Namespace) -> dict[str, Any]:
         }
 
 
-def _partt_command(folder: Path, num_jets: int) -> list[str]:
+def _partt_command(folder: Path, num_jets: int, threads: int) -> list[str]:
     out = folder / f"partt_{num_jets}.root"
     out.unlink(missing_ok=True)
-    words = ["--tagger", str(folder / "tagger.safetensors"), "--out", str(out), "--threads", "2"]
+    words = ["--tagger", str(folder / "tagger.safetensors"), "--out", str(out), "--threads", str(threads)]
     return [sys.executable, "-m", "partt", "predict", str(folder / f"jets_{num_jets}.root"), *words]
 
 
@@ -205,9 +208,9 @@ def _weaver_command(folder: Path, num_jets: int, batch: int) -> list[str]:
     ]
 
 
-def _time(command: list[str], folder: Path) -> tuple[float, float]:
-    """Return wall and CPU seconds of a command that may use two cores."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "2"}
+def _time(command: list[str], folder: Path, threads: int) -> tuple[float, float]:
+    """Return wall and CPU seconds of a command, its children included."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -276,7 +279,7 @@ def main() -> None:
     parser.add_argument("--files", default=FILES)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--jets", type=int, nargs="+", default=[50_000, 200_000], help="of the memory files")
-    parser.add_argument("--threads", type=int, default=2, help="of the memory runs")
+    parser.add_argument("--threads", type=int, default=2, help="of the network, but in rate")
     parser.add_argument("--folder", help="for large temporary files")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)

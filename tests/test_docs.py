@@ -37,7 +37,7 @@ def folder(tmp_path, monkeypatch):
         ]
     ):
         write_jets(tmp_path / f"{name}.root", 600, [label], seed)
-    write_pfnano(tmp_path / "demo" / "pfnano.root")
+    write_pfnano(tmp_path / "pfnano.root")
     (tmp_path / "files.txt").write_text("TTBar:data/TTBar_*.root\n")
     shutil.copy(FIXTURES / "part_small_weaver04.pt", tmp_path / "ParT_full.pt")
     config = network_config("part_xs")

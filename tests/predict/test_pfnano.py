@@ -24,7 +24,7 @@ def test_the_example_of_the_docs(tmp_path, monkeypatch):
         "tagger.safetensors",
         new_tagger("part_xs", network, load_data_config("jetclass_full"), made_up_jets()),
     )
-    path = str(write_pfnano(tmp_path / "demo" / "pfnano.root"))
+    path = str(write_pfnano(tmp_path / "pfnano.root"))
     text = (ROOT / "docs" / "predict.md").read_text()
     (code,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "pfnano" in block]
     names: dict[str, object] = {}
