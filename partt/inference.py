@@ -52,6 +52,10 @@ def tag(
     each: Each = map,
 ) -> TaggedJets:
     """Return the scores of jets; `each` computes batches like `map`, in any way that keeps their order."""
+    if model.training:
+        raise ConfigError(
+            "the network is in training mode, and would learn from these jets: call model.eval()"
+        )
     selected = passes_selection(config, variables, "predict")
     jets = pack(config, variables if selected.all() else variables.take(np.flatnonzero(selected)))
     good = np.flatnonzero(~jets.bad.numpy())

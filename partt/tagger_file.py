@@ -77,7 +77,7 @@ class Tagger:
 
         `events`: awkward records with the branches that the data config needs (no labels, no observers), of
         jets with lists of particles, or of events with lists of such jets. Jets that the config does not
-        select and jets with inputs that are not finite get NaN. The model must be in evaluation mode.
+        select and jets with inputs that are not finite get NaN.
         """
         names = {variable.name for group in self.data_config.groups for variable in group.variables}
         jets = jets_of_events(self.data_config, names | names_for_index(self.data_config, "predict"), events)

@@ -1,6 +1,8 @@
 """`partt predict`: the scores of new jets, in the order and with the number of entries of their files."""
 
 import argparse
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,11 +89,7 @@ def run(options: argparse.Namespace) -> int:
 
     tagger = partt.load_tagger(name)
     tagger.model.to(choose_device(options.device))
-    with (
-        stop_on_signal() as should_stop,
-        progress_bar("opening", unit="files") as opening,
-        progress_bar("predicting", unit="jets") as progress,
-    ):
+    with stop_on_signal() as should_stop, _progress() as (opening, progress):
         result = predict(
             tagger,
             files,
@@ -112,6 +110,19 @@ def run(options: argparse.Namespace) -> int:
         )
     _print(result, make_console())
     return STOPPED if result.stopped else 0
+
+
+@contextmanager
+def _progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[int, int], None]]]:
+    """Yield callbacks for files that are opened and for jets: one bar at a time."""
+    with ExitStack() as first, progress_bar("predicting", unit="jets") as jets:
+        files = first.enter_context(progress_bar("opening", unit="files"))
+
+        def progress(done: int, total: int) -> None:
+            first.close()
+            jets(done, total)
+
+        yield files, progress
 
 
 def _what_to_tag(options: argparse.Namespace) -> tuple[list[str], str]:

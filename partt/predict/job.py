@@ -42,9 +42,10 @@ class Options:
 
 @dataclass(frozen=True)
 class InputPlan:
-    """A file to predict, what is taken from it, and where its scores go."""
+    """A file to predict, and what is taken from it."""
 
     file: FileInfo
+    group: str  # the name that it was given with
     observers: tuple[str, ...]  # variables that are carried along
     keep: tuple[str, ...]  # branches that are carried along
     has_labels: bool
@@ -100,7 +101,7 @@ def open_inputs(
     observers = [name for name in observers if name not in taken]
     kept = [name for name in kept if name not in [*taken, *observers]]
 
-    plans: list[tuple[str, InputPlan]] = []
+    plans: list[InputPlan] = []
     for group, file in good:
         try:
             _require(config, observers, kept, file)
@@ -109,13 +110,9 @@ def open_inputs(
                 raise
             bad.append(BadFile(file.url, str(error)))
             continue
-        plans.append((group, _plan(config, file, observers, kept)))
-    check_losses(inputs, [(group, plan.file) for group, plan in plans], bad, policy)
-    return OpenedInputs(
-        tuple(plan for _, plan in plans),
-        tuple(bad),
-        tuple(f"{name} ({why})" for name, why in left_out.items()),
-    )
+        plans.append(_plan(config, file, group, observers, kept))
+    check_losses(inputs, [(plan.group, plan.file) for plan in plans], bad, policy)
+    return OpenedInputs(tuple(plans), tuple(bad), tuple(f"{name} ({why})" for name, why in left_out.items()))
 
 
 def chunk_tasks(plans: Sequence[InputPlan], leave_out: Container[int] = ()) -> Iterator[ChunkTask]:
@@ -158,10 +155,13 @@ def _require(config: DataConfig, observers: Sequence[str], kept: Sequence[str], 
         raise DataError(f"{file.where} lacks branches that --keep asks for: {', '.join(lacking)}")
 
 
-def _plan(config: DataConfig, file: FileInfo, observers: Sequence[str], kept: Sequence[str]) -> InputPlan:
+def _plan(
+    config: DataConfig, file: FileInfo, group: str, observers: Sequence[str], kept: Sequence[str]
+) -> InputPlan:
     weights = _weight_branches(config)
     return InputPlan(
         file,
+        group,
         tuple(observers),
         tuple(kept),
         has_labels=not missing_branches(config, config.label_variables, file),

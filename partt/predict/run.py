@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 
 from partt.data.file_lists import expand_files
-from partt.data.jet_source import BadFile, BadFilePolicy
+from partt.data.jet_source import BadFile, BadFilePolicy, check_losses
 from partt.data.root_files import AuthenticationError
 from partt.errors import ConfigError, DataError, ParttError
 from partt.inference import embedding_width
@@ -147,7 +147,9 @@ def predict(
                         raise
                     given_up.add(number)
                     bad_files.append(BadFile(item.plan.file.url, str(error)))
-                    policy.check(len(inputs), bad_files)
+                    bad_urls = {file.url for file in bad_files}
+                    left = [(plan.group, plan.file) for plan in opened.plans if plan.file.url not in bad_urls]
+                    check_losses(inputs, left, bad_files, policy)
                 else:
                     outputs.append(_output(item, record, was_complete=False))
     seconds = time.monotonic() - started

@@ -260,6 +260,9 @@ def test_bad_files_are_skipped_counted_and_listed(tagger, files, tmp_path):
     names[0] = f"Page:{names[0]}"
     with pytest.raises(DataError, match="all files of Page are bad"):
         partt.predict(tagger, names, tmp_path / "lost", **options)
+    names = [f"Broken:{broken}", *files]
+    with pytest.raises(DataError, match="all files of Broken are bad"):
+        partt.predict(tagger, names, tmp_path / "lost", **options)
 
 
 def test_a_file_that_is_repaired_is_made_later(tagger, files, tmp_path):

@@ -48,6 +48,13 @@ def test_jets_not_selected_or_bad_are_nan():
     np.testing.assert_array_equal(np.isnan(stacked(tagger(as_array(jets)))).any(axis=1), expected)
 
 
+def test_a_network_that_would_learn_is_refused():
+    tagger = make_tagger()
+    tagger.model.train()
+    with pytest.raises(ConfigError, match="call model.eval"):
+        tagger(as_array(make_jets(3)))
+
+
 def test_a_missing_field_is_named():
     with pytest.raises(DataError, match="lack fields .* part_dphi, part_energy, part_px"):
         make_tagger()(as_array({"jet_pt": np.ones(3)}))
