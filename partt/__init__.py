@@ -4,18 +4,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from partt.predict.run import predict
     from partt.sample import sample_files
     from partt.tagger_file import load_tagger
 
-__all__ = ["__version__", "load_tagger", "sample_files"]
+__all__ = ["__version__", "load_tagger", "predict", "sample_files"]
 
 __version__ = "0.1.0"
 
 # name -> module: imported when first used, so that `import partt` stays light
 _LAZY = {"load_tagger": "partt.tagger_file", "sample_files": "partt.sample"}
+_CALLABLE_PACKAGES = {"predict"}
 
 
 def __getattr__(name: str) -> Any:
+    if name in _CALLABLE_PACKAGES:
+        return importlib.import_module(f"partt.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'partt' has no attribute {name!r}")
     return getattr(importlib.import_module(_LAZY[name]), name)

@@ -11,8 +11,9 @@ import json
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,16 +25,24 @@ from torch import Tensor, nn
 
 import partt
 from partt.atomic_files import atomic_path
-from partt.config import Record, parse_record
-from partt.data.columns import Variables
+from partt.config import Record, did_you_mean, parse_record
+from partt.data.columns import Variables, names_for_index
 from partt.data.data_config import DataConfig
+from partt.data.events import jets_of_events
 from partt.data.jagged import Column, Jagged, Table, num_jets
 from partt.data.jet_batch import JetBatch
 from partt.data.packing import pack
 from partt.errors import ConfigError, DataError
+from partt.inference import sharing_threads, tag
 from partt.model.registry import build_network, network_config
 
+if TYPE_CHECKING:
+    import awkward as ak
+
 FORMAT_VERSION = 1
+SUFFIX = ".safetensors"
+BEST_OF_RUN = f"best{SUFFIX}"  # the tagger of a run folder
+JETS_AT_ONCE = 8192
 RELATIVE_TOLERANCE = 1e-6  # of the reference logits, in float64
 
 
@@ -63,6 +72,24 @@ class Tagger:
         logits: Tensor = self.model(batch.particles, batch.momenta, batch.offsets, batch.points)
         return logits
 
+    def __call__(self, events: "ak.Array") -> "ak.Array":
+        """Return the scores of jets, one field per class, nested as the jets are.
+
+        `events`: awkward records with the branches that the data config needs (no labels, no observers), of
+        jets with lists of particles, or of events with lists of such jets. Jets that the config does not
+        select and jets with inputs that are not finite get NaN.
+        """
+        names = {variable.name for group in self.data_config.groups for variable in group.variables}
+        jets = jets_of_events(self.data_config, names | names_for_index(self.data_config, "predict"), events)
+        num_jets = jets.variables.num_jets
+        scores = np.empty((num_jets, len(self.class_names)), dtype=np.float32)
+        with sharing_threads() as each:
+            for start in range(0, num_jets, JETS_AT_ONCE):
+                some = np.arange(start, min(start + JETS_AT_ONCE, num_jets))
+                tagged = tag(self.model, self.data_config, jets.variables.take(some), each=each)
+                scores[some] = tagged.probabilities
+        return jets.nest(dict(zip(self.class_names, scores.T, strict=True)))
+
 
 class _Header(Record):
     """What the file says beside its tensors, as JSON in the safetensors metadata."""
@@ -88,6 +115,14 @@ def new_tagger(network_name: str, model: nn.Module, data_config: DataConfig, ref
 
 def save_tagger(path: str | Path, tagger: Tagger) -> str:
     """Write a tagger file, atomically; return the sha256 of its contents."""
+    contents, sha256 = tagger_bytes(tagger)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(contents)
+    return sha256
+
+
+def tagger_bytes(tagger: Tagger) -> tuple[bytes, str]:
+    """Return the bytes of a tagger file, and the sha256 of what it holds."""
     config: Any = tagger.model.config
     header = _Header(
         format_version=1,
@@ -107,14 +142,39 @@ def save_tagger(path: str | Path, tagger: Tagger) -> str:
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = header.model_dump_json()
     metadata = {"partt": text, "sha256": _sha256(text, tensors)}
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(safetensors.torch.save(tensors, metadata))
-    return metadata["sha256"]
+    return safetensors.torch.save(tensors, metadata), metadata["sha256"]
 
 
-def load_tagger(path: str | Path) -> Tagger:
-    """Load a tagger file, check it, and compute its reference jets again; the model is in evaluation mode."""
-    path = Path(path)
+def shipped_taggers() -> dict[str, Path]:
+    """Return the taggers that partt ships, by name."""
+    folder = Path(str(resources.files("partt"))) / "taggers"
+    return {file.stem: file for file in sorted(folder.glob(f"*{SUFFIX}"))}
+
+
+def find_tagger(name_or_path: str | Path) -> Path:
+    """Return the file of a tagger: itself, the best one of a run folder, or one that partt ships."""
+    path, shipped = Path(name_or_path), shipped_taggers()
+    if path.is_dir():
+        if not (path / BEST_OF_RUN).is_file():
+            raise DataError(f"the folder {path} has no {BEST_OF_RUN}; has its training ended an epoch yet?")
+        return path / BEST_OF_RUN
+    if path.suffix or len(path.parts) != 1 or path.exists():
+        return path
+    if path.name not in shipped:
+        listed = f"it ships {', '.join(shipped)}" if shipped else "none so far"
+        raise ConfigError(
+            f"partt ships no tagger {path.name!r}{did_you_mean(path.name, list(shipped))}, {listed}; give a "
+            f"tagger file ({SUFFIX}) or a run folder"
+        )
+    return shipped[path.name]
+
+
+def load_tagger(name_or_path: str | Path) -> Tagger:
+    """Load a tagger (a file, a run folder, the name of one that partt ships), in evaluation mode.
+
+    The file is checked, and its reference jets are computed again.
+    """
+    path = find_tagger(name_or_path)
     metadata, tensors = _read(path)
     header = _read_header(path, metadata)
     if _sha256(metadata["partt"], tensors) != metadata.get("sha256"):

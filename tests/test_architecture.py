@@ -14,9 +14,10 @@ BASE = {"config", "errors", "atomic_files", "physics"}
 STAGES = {"simulate", "convert", "train", "predict", "evaluate", "export"}
 # part of partt -> the other parts that it may import
 ALLOWED = {
-    "cli": STAGES | {"tagger_file", "data", "model"} | BASE,
-    **{stage: {"tagger_file", "data", "model"} | BASE for stage in STAGES},
-    "tagger_file": {"data", "model"} | BASE,
+    "cli": STAGES | {"tagger_file", "inference", "data", "model"} | BASE,
+    **{stage: {"tagger_file", "inference", "data", "model"} | BASE for stage in STAGES},
+    "tagger_file": {"inference", "data", "model"} | BASE,
+    "inference": {"data"} | BASE,
     "data": BASE,
     "model": BASE,
     "physics": set(),

@@ -15,6 +15,7 @@ from partt.data.data_config import load_data_config
 from partt.data.made_up_jets import made_up_jets
 from partt.model.registry import build_network, network_config
 from partt.tagger_file import new_tagger, save_tagger
+from pfnano import write_pfnano
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -36,6 +37,7 @@ def folder(tmp_path, monkeypatch):
         ]
     ):
         write_jets(tmp_path / f"{name}.root", 600, [label], seed)
+    write_pfnano(tmp_path / "pfnano.root")
     (tmp_path / "files.txt").write_text("TTBar:data/TTBar_*.root\n")
     shutil.copy(FIXTURES / "part_small_weaver04.pt", tmp_path / "ParT_full.pt")
     for name in ("train", "val"):

@@ -17,6 +17,7 @@ VERBS = {
     "convert": "turn public datasets (HDF5, NPZ) into ROOT files, every event kept",
     "check": "prove, before a long job, that files and data config fit together",
     "train": "train a network on labelled jets as a recipe says",
+    "predict": "score new jets, labelled or not, and lose none",
     "import-weaver": "turn a network that weaver-core trained (.pt) into a tagger file",
     "export-weaver": "turn a tagger file into weights that weaver-core loads (.pt)",
 }

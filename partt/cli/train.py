@@ -1,20 +1,15 @@
 """`partt train`: train a network on labelled jets as a recipe says."""
 
 import argparse
-import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from partt.cli.arguments import count, fraction
+from partt.cli.arguments import choose_device, count, fraction, num_cores
 from partt.cli.screen import progress_bar
-from partt.errors import ConfigError
 
 if TYPE_CHECKING:
-    import torch
-
     from partt.data.data_config import DataConfig
-    from partt.train.distributed import World
     from partt.train.job import TrainingJob
     from partt.train.recipe import Recipe
 
@@ -118,8 +113,8 @@ def run(options: argparse.Namespace) -> int:
 
     recipe = load_recipe(options.recipe, options.overrides)
     world = world_from_environment()
-    device = _choose_device(options.device, world)
-    torch.set_num_threads(options.threads or max(1, (os.cpu_count() or 1) // world.local_size))
+    device = choose_device(options.device, world.local_rank if world.size > 1 else None)
+    torch.set_num_threads(options.threads or max(1, num_cores() // world.local_size))
     config = load_data_config(recipe.data_config)
     initial = weights_to_start_from(options.init_from, recipe, config) if options.init_from else None
     job = _open_job(options, recipe, config, initial.sha256 if initial else "", show=world.is_first)
@@ -167,21 +162,3 @@ def _open_job(
             initial_tagger=initial_tagger,
             progress=progress,
         )
-
-
-def _choose_device(name: str, world: "World") -> "torch.device":
-    import torch
-
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and world.size > 1:
-        name = f"cuda:{world.local_rank}"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"--device {name}: no such device; give cpu, cuda, cuda:N or auto") from error
-    if device.type not in {"cpu", "cuda"}:
-        raise ConfigError(f"--device {name}: give cpu, cuda, cuda:N or auto")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"--device {name}: torch finds {torch.cuda.device_count()} GPUs here")
-    return device

@@ -141,11 +141,17 @@ def scan(config: DataConfig, file: FileInfo, purpose: Purpose = "train") -> Iter
 
 def select(config: DataConfig, variables: Variables, purpose: Purpose) -> Variables:
     """Return the variables of the jets that pass the selection."""
+    passed = passes_selection(config, variables, purpose)
+    return variables if passed.all() else variables.take(np.flatnonzero(passed))
+
+
+def passes_selection(config: DataConfig, variables: Variables, purpose: Purpose) -> npt.NDArray[np.bool_]:
+    """Tell which jets pass the selection (N,)."""
     selection = config.selection_for(purpose)
     if selection is None:
-        return variables
-    passed = variables.per_jet("selection", selection) != 0
-    return variables if passed.all() else variables.take(np.flatnonzero(passed))
+        return np.ones(variables.num_jets, dtype=bool)
+    passed: npt.NDArray[np.bool_] = variables.per_jet("selection", selection) != 0
+    return passed
 
 
 def labels_of(config: DataConfig, variables: Variables, *, strict: bool = True) -> npt.NDArray[np.int64]:

@@ -35,7 +35,7 @@ def make_chunks(boundaries: Iterable[int], max_chunk: int) -> tuple[tuple[int, i
     cut into equal parts.
     """
     chunks: list[tuple[int, int]] = []
-    edges = sorted(boundaries)
+    edges = sorted(set(boundaries))  # parquet may have row groups without rows
     for first, last in pairwise(edges):
         if chunks and last - chunks[-1][0] <= max_chunk:
             chunks[-1] = (chunks[-1][0], last)

@@ -1,6 +1,6 @@
 """Files + data config -> a JetSource that can be read, and an index of its jets for the read plan."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -29,7 +29,7 @@ from partt.data.jet_batch import JetBatch
 from partt.data.packing import pack
 from partt.data.read_plan import Chunk
 from partt.data.reweighting import fit_reweighting, reweight
-from partt.data.root_files import AuthenticationError, FileInfo, inspect_file
+from partt.data.root_files import MAX_CHUNK, AuthenticationError, FileInfo, inspect_file
 from partt.data.splitting import Split
 from partt.data.standardization import fit_standardization
 from partt.errors import DataError
@@ -123,12 +123,33 @@ def open_source(
     as long as each group keeps one. Files that may not be read for want of rights are never skipped.
     """
     policy = BadFilePolicy(on_bad_file == "skip", max_bad_fraction)
+    good, bad = open_files(inputs, config, names_for(config, purpose), policy, progress=progress)
+    check_losses(inputs, good, bad, policy)
+    files = tuple(info for _, info in good)
+    if purpose == "train":
+        config = fit_reweighting(fit_standardization(config, files), files)
+    folder = None if cache is None else cache_folder(Path(cache), config, purpose)
+    groups = tuple(group for group, _ in good)
+    return JetSource(files, groups, config, purpose, reweighting, on_bad_jet, policy, folder, tuple(bad))
+
+
+def open_files(
+    inputs: Sequence[InputFile],
+    config: DataConfig,
+    names: Iterable[str],
+    policy: BadFilePolicy,
+    *,
+    max_chunk: int = MAX_CHUNK,
+    progress: Progress | None = None,
+) -> tuple[list[tuple[str, FileInfo]], list[BadFile]]:
+    """Open files that must have what some variables need; return them with their groups, and the bad ones."""
+    names = set(names)
     good: list[tuple[str, FileInfo]] = []
     bad: list[BadFile] = []
     for number, file in enumerate(inputs):
         try:
-            info = inspect_file(file.url, config.treename)
-            require_branches(config, names_for(config, purpose), info)
+            info = inspect_file(file.url, config.treename, max_chunk)
+            require_branches(config, names, info)
             good.append((file.group, info))
         except AuthenticationError:
             raise
@@ -138,16 +159,20 @@ def open_source(
             bad.append(BadFile(file.url, str(error)))
         if progress:
             progress(number + 1, len(inputs))
+    return good, bad
+
+
+def check_losses(
+    inputs: Sequence[InputFile],
+    good: Sequence[tuple[str, FileInfo]],
+    bad: Sequence[BadFile],
+    policy: BadFilePolicy,
+) -> None:
+    """Raise an error if a group has lost all its files, or too many files are bad."""
     lost = {file.group for file in inputs} - {group for group, _ in good}
     if lost:
         raise DataError(f"all files of {', '.join(sorted(lost)) or 'the list'} are bad:\n{listing(bad)}")
     policy.check(len(inputs), bad)
-    files = tuple(info for _, info in good)
-    if purpose == "train":
-        config = fit_reweighting(fit_standardization(config, files), files)
-    folder = None if cache is None else cache_folder(Path(cache), config, purpose)
-    groups = tuple(group for group, _ in good)
-    return JetSource(files, groups, config, purpose, reweighting, on_bad_jet, policy, folder, tuple(bad))
 
 
 def build_index(source: JetSource, progress: Progress | None = None) -> JetIndex:

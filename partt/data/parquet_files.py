@@ -1,17 +1,20 @@
-"""Parquet input with the same calls as ROOT: columns by name, in entry ranges."""
+"""Parquet with the same calls as ROOT: columns by name, in entry ranges; tables, one after another."""
 
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+from partt.atomic_files import atomic_path
 from partt.data.file_access import file_stamp, filesystem, is_remote, local_path
 from partt.data.file_info import FileInfo, check_identity, check_request, make_chunks
-from partt.data.jagged import Array, Column, Jagged
+from partt.data.jagged import Array, Column, Jagged, Table
 from partt.data.recently_used import RecentlyUsed
 from partt.errors import DataError
 
@@ -56,6 +59,30 @@ def read(
                 f"{stop}; fill or drop them when writing the file"
             )
     return {name: _to_column(array) for name, array in arrays.items()}
+
+
+def write(path: str | Path, tables: Iterable[Table], note_key: str, note: Callable[[], str]) -> int:
+    """Write tables one after another, a row group each, and a note; return the number of entries."""
+    remaining = map(_to_arrow, tables)
+    first = next(remaining)
+    num_entries = 0
+    with (
+        atomic_path(path) as temporary,
+        temporary.open("wb") as sink,
+        pa.parquet.ParquetWriter(sink, first.schema, compression="zstd") as file,
+    ):
+        for table in chain([first], remaining):
+            file.write_table(table)
+            num_entries += table.num_rows
+        file.add_key_value_metadata({note_key: note()})
+    return num_entries
+
+
+def read_note(url: str, key: str) -> str | None:
+    """Return the note of a file; None if there is none."""
+    with _open(url) as file:
+        note: bytes | None = (file.metadata.metadata or {}).get(key.encode())
+    return None if note is None else note.decode()
 
 
 def _row_group(
@@ -130,3 +157,15 @@ def _to_column(array: pa.Array) -> Column:
         return values
     lengths = pa.compute.list_value_length(array).to_numpy(zero_copy_only=False)
     return Jagged(values, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
+
+
+def _to_arrow(table: Table) -> pa.Table:
+    return pa.table({name: _to_array(column) for name, column in table.items()})
+
+
+def _to_array(column: Column) -> pa.Array:
+    if isinstance(column, Jagged):
+        return pa.LargeListArray.from_arrays(column.offsets, pa.array(column.contents))
+    if column.ndim == 2:
+        return pa.FixedSizeListArray.from_arrays(pa.array(column.ravel()), column.shape[1])
+    return pa.array(column)

@@ -8,7 +8,7 @@ import gc
 import os
 import struct
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -43,11 +43,12 @@ from partt.data.root_baskets import (
 )
 from partt.errors import DataError
 
-__all__ = ["AuthenticationError", "FileInfo", "inspect_file", "read_columns", "write_tree"]
+__all__ = ["AuthenticationError", "FileInfo", "inspect_file", "read_columns", "read_note", "write_tree"]
 
 MAX_CHUNK = 8192  # entries; ten classes of chunks that are shuffled together are then some 400 MB
 MAX_KEPT_BYTES = 64_000_000  # of all trees that a process remembers, one for each file
 MAX_KEPT_NTUPLES = 4
+NOTE = "partt"  # the object, or the key, of a file's note
 _TREE_CLASSES = {"TTree", "TNtuple", "TNtupleD", "ROOT::RNTuple", "ROOT::Experimental::RNTuple"}
 
 
@@ -107,12 +108,17 @@ def read_columns(
     return share_offsets(read_reporting(url, what, attempt))
 
 
-def write_tree(path: str | Path, tables: Table | Iterable[Table], tree: str = "tree") -> int:
+def write_tree(
+    path: str | Path,
+    tables: Table | Iterable[Table],
+    tree: str = "tree",
+    note: Callable[[], str] | None = None,
+) -> int:
     """Write tables one after another as one TTree; return the number of entries.
 
     Each table becomes one basket per branch, so memory stays flat. Jagged columns with a common prefix
     and equal lengths in the first table (part_px, part_py) share one counter (npart). All tables must have
-    the columns and types of the first.
+    the columns and types of the first. `note`: gives a text to keep in the file, when all tables are written.
     """
     remaining = iter([tables] if isinstance(tables, Mapping) else tables)
     first = next(remaining, None)
@@ -133,7 +139,22 @@ def write_tree(path: str | Path, tables: Table | Iterable[Table], tree: str = "t
                 raise DataError(f"cannot write {path}: table {number}: {fault}")
             out.extend(_to_branches(table, records))
             num_entries += num_jets(table)
+        if note is not None:
+            file[NOTE] = note()
     return num_entries
+
+
+def read_note(url: str) -> str | None:
+    """Return the text that was kept in a file when it was written; None if there is none."""
+
+    def attempt() -> str | None:
+        if parquet_files.is_parquet(url):
+            return parquet_files.read_note(url, NOTE)
+        _check_header(url, file_stamp(url)[0])
+        with _open_file(url) as file:
+            return str(file[NOTE]) if file.classname_of(NOTE) == "TObjString" else None
+
+    return read_reporting(url, "the file", attempt)
 
 
 def _shortened(names: Sequence[str]) -> str:

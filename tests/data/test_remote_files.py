@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from unittest import mock
@@ -24,6 +24,7 @@ from partt.data import file_access, root_files
 from partt.data.file_lists import InputFile, expand_files
 from partt.data.root_files import AuthenticationError, inspect_file, read_columns, write_tree
 from partt.errors import DataError
+from xrootd_server import xrootd_serving
 
 pytestmark = pytest.mark.server
 
@@ -49,43 +50,6 @@ def folder() -> Iterator[Path]:
 
 
 # --- xrootd ------------------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@contextmanager
-def xrootd_serving(program: str, folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    port = free_port()
-    user = "nobody" if os.geteuid() == 0 else None
-    with tempfile.TemporaryDirectory(prefix="partt_xrootd_") as name:
-        home = Path(name)
-        (home / "xrootd.cfg").write_text(
-            f"xrd.port {port}\nall.export /jets\noss.localroot {folder}\n"
-            f"all.adminpath {home}/admin\nall.pidpath {home}/admin\n"
-        )
-        if user:
-            shutil.chown(home, user)
-        command = [program, "-c", f"{home}/xrootd.cfg", "-l", f"{home}/log"]
-        with subprocess.Popen(command, cwd=home, user=user, stdin=subprocess.DEVNULL) as server:
-            try:
-                wait_for(port, server)
-                yield f"root://127.0.0.1:{port}/", server
-            finally:
-                server.kill()
-
-
-def wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
-    for _ in range(200):
-        assert server.poll() is None, "xrootd did not start"
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    pytest.fail("xrootd does not answer")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,177 @@
+"""`partt predict`: the scores of new jets, in the order and with the number of entries of their files."""
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from partt.cli.arguments import choose_device, fraction, num_cores, positive
+from partt.cli.screen import make_console, progress_bar
+from partt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from partt.predict.run import PredictResult
+
+STOPPED = 75  # exit code: stopped by a signal; complete outputs are kept
+
+EXAMPLES = """\
+examples:
+  partt predict --tagger runs/first new_events.root --out scores
+  partt predict --tagger runs/first 'jets/*.root' --out scores --discriminant Hbb_vs_QCD --keep 'jet_*'
+  partt predict --tagger tagger.safetensors root://host//store/jets_0.root --out scores.parquet
+  partt predict --tagger tagger.safetensors 'jets/*.root' --out scores --scheduler tcp://host:8786
+
+Every entry of an input is a row of its output, in the same order; jets that are not selected, or whose inputs
+are not finite, have NaN scores. Complete outputs are kept: the same command finishes what was interrupted.
+docs/predict.md lists the columns.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `partt predict`."""
+    parser.epilog = EXAMPLES
+    parser.add_argument("files", metavar="FILES", nargs="*", help="NAME:GLOB, GLOB, @LIST or URL")
+    parser.add_argument(
+        "--tagger", help="a tagger file, a run folder, or the name of a tagger that partt ships"
+    )
+    parser.add_argument("--demo", action="store_true", help="tag the jets of the sample that partt ships")
+    parser.add_argument(
+        "--out",
+        metavar="DIR_OR_FILE",
+        type=Path,
+        default=Path("scores"),
+        help="folder, or a .root or .parquet file for a single input (default: scores)",
+    )
+    parser.add_argument("--format", choices=["root", "parquet"], help="of the outputs (default: root)")
+    parser.add_argument(
+        "--discriminant",
+        dest="discriminants",
+        metavar="S_vs_B",
+        action="append",
+        default=[],
+        help="add s_S / (s_S + s_B), like Hbb_vs_QCD or Hbb+Hcc_vs_QCD; may be given several times",
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="PATTERN",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="copy these branches of the input too, like 'jet_*'",
+    )
+    parser.add_argument("--embeddings", action="store_true", help="add what the last layer sees of each jet")
+    parser.add_argument(
+        "--apply-selection", action="store_true", help="leave out the jets that are not selected"
+    )
+    parser.add_argument("--on-bad-file", choices=["error", "skip"], default="error", help="(default: error)")
+    parser.add_argument(
+        "--max-bad-fraction", metavar="F", type=fraction, default=0.05, help="(default: 0.05)"
+    )
+    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 or auto (default)")
+    parser.add_argument("--threads", metavar="N", type=positive, help="of the CPU (default: all cores)")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--workers", metavar="N", type=positive, help="use N processes on this machine (dask)")
+    where.add_argument("--scheduler", metavar="tcp://HOST:PORT", help="use the workers of a dask cluster")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Predict, and show how it goes."""
+    files, name = _what_to_tag(options)
+
+    import partt
+    from partt.predict.run import predict
+    from partt.train.stopping import stop_on_signal
+
+    tagger = partt.load_tagger(name)
+    tagger.model.to(choose_device(options.device))
+    with stop_on_signal() as should_stop, _progress() as (opening, progress):
+        result = predict(
+            tagger,
+            files,
+            options.out,
+            discriminants=options.discriminants,
+            keep=options.keep,
+            embeddings=options.embeddings,
+            apply_selection=options.apply_selection,
+            format=options.format,
+            on_bad_file=options.on_bad_file,
+            max_bad_fraction=options.max_bad_fraction,
+            num_threads=options.threads or num_cores(),
+            num_workers=options.workers,
+            scheduler=options.scheduler,
+            opening=opening,
+            progress=progress,
+            should_stop=should_stop,
+        )
+    _print(result, make_console())
+    return STOPPED if result.stopped else 0
+
+
+@contextmanager
+def _progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[int, int], None]]]:
+    """Yield callbacks for files that are opened and for jets: one bar at a time."""
+    with ExitStack() as first, progress_bar("predicting", unit="jets") as jets:
+        files = first.enter_context(progress_bar("opening", unit="files"))
+
+        def progress(done: int, total: int) -> None:
+            first.close()
+            jets(done, total)
+
+        yield files, progress
+
+
+def _what_to_tag(options: argparse.Namespace) -> tuple[list[str], str]:
+    """Return the files and the tagger that the command line asks for."""
+    if options.demo and options.files:
+        raise ConfigError("--demo tags the sample that partt ships: give FILES or --demo, not both")
+    if not options.demo and not options.files:
+        raise ConfigError("no files: name some, for example 'jets/*.root', or tag the sample with --demo")
+    name = options.tagger
+    if name is None:
+        from partt.tagger_file import shipped_taggers
+
+        shipped = list(shipped_taggers()) if options.demo else []
+        if not shipped:
+            raise ConfigError("no tagger: give a tagger file or a run folder with --tagger")
+        name = shipped[0]
+    if not options.demo:
+        return options.files, name
+    from partt.sample import sample_files
+
+    return [str(path) for path in sample_files()], name
+
+
+def _print(result: "PredictResult", console: "Console") -> None:
+    balance = result.balance
+    kept = sum(output.was_complete for output in result.outputs)
+    rate = result.jets_per_second
+    table = Table("", title="stopped before the end" if result.stopped else "predicted", show_header=False)
+    table.add_column(justify="right")
+    table.add_row("entries in", f"{balance.entries:,}")
+    table.add_row("scored", f"{balance.scored:,}")
+    table.add_row("not selected", f"{balance.not_selected:,}")
+    table.add_row("bad (not finite)", f"{balance.bad:,}")
+    table.add_row("outputs", f"{len(result.outputs):,}" + (f" ({kept:,} complete before)" if kept else ""))
+    table.add_row("files skipped", f"{len(result.bad_files):,}")
+    if rate is not None:
+        table.add_row("jets/s", f"{rate:,.0f}")
+    console.print(table)
+    for file in result.bad_files:
+        _line(console, f"skipped: {file.reason}")
+    for column in result.left_out:
+        _line(console, f"not in the outputs: {column}")
+    if result.stopped:
+        _line(console, f"{result.folder}: the same command makes the other outputs")
+    elif len(result.outputs) == 1:
+        _line(console, f"{result.outputs[0].path}, {result.folder / 'predict.json'}")
+    else:
+        _line(console, f"{result.folder}: {len(result.outputs)} outputs, predict.json")
+
+
+def _line(console: "Console", text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

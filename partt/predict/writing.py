@@ -1,0 +1,71 @@
+"""The Scores of one input, chunk by chunk -> its output, in which every entry is accounted for."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from partt.data import parquet_files
+from partt.data.jagged import Table
+from partt.data.root_files import NOTE, inspect_file, write_tree
+from partt.errors import OutputError
+from partt.predict.job import InputPlan, Options
+from partt.predict.records import Balance, Origin, OutputRecord
+from partt.predict.scores import Scores, output_table
+
+TREE = "tree"
+
+
+def write_output(
+    path: Path, plan: InputPlan, origin: Origin, options: Options, chunks: Iterable[Scores]
+) -> OutputRecord:
+    """Write the scores of a file, and check that no entry is lost; nothing stands at `path` before that."""
+    tally = _Tally(plan.file.num_entries, options.apply_selection)
+
+    def tables() -> Iterator[Table]:
+        for scores in chunks:
+            tally.add(scores)
+            yield output_table(scores, options.discriminants)
+
+    def note() -> str:
+        balance = tally.balance()
+        if not balance.is_even:
+            raise OutputError(f"{plan.file.url}: entries were lost or gained: {balance}; this is a bug")
+        return OutputRecord(origin=origin, balance=balance, rows=tally.rows).model_dump_json()
+
+    if options.format == "parquet":
+        rows = parquet_files.write(path, tables(), NOTE, note)
+    else:
+        rows = write_tree(path, tables(), TREE, note)
+    found = inspect_file(str(path)).num_entries
+    if not rows == tally.rows == found:
+        raise OutputError(f"{path} has {found} entries instead of {tally.rows}; is the disk sound?")
+    return OutputRecord(origin=origin, balance=tally.balance(), rows=rows)
+
+
+@dataclass
+class _Tally:
+    """Counts what is written."""
+
+    num_entries: int  # of the input
+    apply_selection: bool
+    rows: int = 0
+    scored: int = 0
+    bad: int = 0
+    not_selected: int = field(default=0)  # among the rows
+
+    def add(self, scores: Scores) -> None:
+        self.rows += len(scores)
+        self.bad += int(np.count_nonzero(scores.bad))
+        self.not_selected += int(np.count_nonzero(~scores.selected))
+        self.scored += int(np.count_nonzero(~np.isnan(scores.probabilities).any(axis=1)))
+
+    def balance(self) -> Balance:
+        absent = self.num_entries - self.rows if self.apply_selection else 0
+        return Balance(
+            entries=self.num_entries,
+            scored=self.scored,
+            not_selected=self.not_selected + absent,
+            bad=self.bad,
+        )
