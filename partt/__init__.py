@@ -4,15 +4,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from partt.evaluate.jets import scores_from_arrays
+    from partt.evaluate.run import evaluate
     from partt.sample import sample_files
     from partt.tagger_file import load_tagger
 
-__all__ = ["__version__", "load_tagger", "sample_files"]
+__all__ = ["__version__", "evaluate", "load_tagger", "sample_files", "scores_from_arrays"]
 
 __version__ = "0.1.0"
 
 # name -> module: imported when first used, so that `import partt` stays light
-_LAZY = {"load_tagger": "partt.tagger_file", "sample_files": "partt.sample"}
+_LAZY = {
+    "evaluate": "partt.evaluate.run",
+    "load_tagger": "partt.tagger_file",
+    "sample_files": "partt.sample",
+    "scores_from_arrays": "partt.evaluate.jets",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -16,6 +16,7 @@ VERBS = {
     "simulate": "make JetClass-style jets with Pythia 8 and a fast detector",
     "check": "prove, before a long job, that files and data config fit together",
     "train": "train a network on labelled jets as a recipe says",
+    "evaluate": "make the results table, figures and report of scores",
     "import-weaver": "turn a network that weaver-core trained (.pt) into a tagger file",
     "export-weaver": "turn a tagger file into weights that weaver-core loads (.pt)",
 }
