@@ -45,15 +45,22 @@ def interval_at(sample: Passing, thresholds: Floats) -> Interval:
 def interval_at_fitted(sample: Passing, thresholds: Floats, fitted_on: Passing) -> Interval:
     """Return the same for thresholds that were chosen for an efficiency of another sample.
 
-    That sample might have given a slightly other threshold: how much the efficiency changes between the ends of
-    its interval adds to the variance.
+    That sample might have given slightly other thresholds: how much the efficiency changes with them, for one
+    standard deviation up and down, is added in quadrature, to logarithms, so that both ends stay positive.
     """
-    _, low, high = interval_at(fitted_on, thresholds)
-    least = sample.efficiency(fitted_on.threshold_for(low))
-    most = sample.efficiency(fitted_on.threshold_for(high))
-    efficiency = sample.efficiency(thresholds)
-    variance = sample.variance(thresholds)
-    found = efficiency_interval(efficiency, variance + ((most - least) / 2) ** 2, sample.num_effective)
-    # If no jet passes, there is no variance to add to: the two upper ends are added instead.
-    end = np.minimum(np.hypot(found.high, most), 1.0)
-    return found._replace(high=np.where(variance > 0, found.high, end))
+    wanted, deviation = fitted_on.efficiency(thresholds), np.sqrt(fitted_on.variance(thresholds))
+    least, most = (
+        sample.efficiency(fitted_on.threshold_for(np.clip(wanted + shift, 0.0, 1.0)))
+        for shift in (-deviation, deviation)
+    )
+    value, low, high = interval_at(sample, thresholds)
+    passes = value > 0
+    safe, safe_low = np.where(passes, value, 1.0), np.where(passes & (low > 0), low, 1.0)
+    change = np.abs(most - least) / 2 / safe
+    lower = np.where(passes & (low > 0), value * np.exp(-np.hypot(np.log(safe / safe_low), change)), 0.0)
+    upper = np.where(
+        passes,
+        value * np.exp(np.hypot(np.log(np.maximum(high, safe) / safe), change)),
+        np.hypot(high, np.maximum(most, 0.0)),  # nothing passes: there is no logarithm
+    )
+    return Interval(value, lower, np.minimum(upper, 1.0))
