@@ -20,37 +20,65 @@ examples:
   partt evaluate part.root --compare ParticleNet=particlenet.root --published --out report
   partt evaluate seed1.root seed2.root seed3.root --name ParT --out report     (same jets: seeds)
   partt evaluate scores.root --signal Hbb Hcc --background QCD:0.9,Zqq:0.1 --out report
-  partt evaluate scores.root --working-points eps_s=0.5,0.8 eps_b=0.01 --bins jet_pt=500,600,800,1000 --out report
+  partt evaluate scores.root --working-points eps_s=0.5,0.8 eps_b=0.01 --bins jet_pt=500,750,1000 --out report
 
-The folder gets report.html (one file, works offline), figures as PDF and PNG, table.md, table.tex, metrics.csv,
-metrics.json, working_points.json and efficiencies.json (for correctionlib). docs/evaluation.md has the definitions.
+The folder gets report.html (one file, works offline), figures as PDF and PNG, table.md, table.tex,
+metrics.csv, metrics.json, working_points.json and efficiencies.json (for correctionlib).
+docs/evaluation.md has the definitions.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.epilog = EPILOG
-    parser.add_argument("scores", metavar="SCORES", nargs="+",
-                        help="prediction files of partt or weaver, ROOT or parquet: GLOB, @LIST or URL")  # fmt: skip
+    parser.add_argument(
+        "scores",
+        metavar="SCORES",
+        nargs="+",
+        help="prediction files of partt or weaver, ROOT or parquet: GLOB, @LIST or URL",
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="REPORT", help="folder for the report")
     parser.add_argument("--name", help="of the model (default: the name of the first file)")
-    parser.add_argument("--preset", choices=["jetclass", "top", "qg"],
-                        help="what to quote (default: found by the names of the classes)")  # fmt: skip
+    parser.add_argument(
+        "--preset",
+        choices=["jetclass", "top", "qg"],
+        help="what to quote (default: found by the names of the classes)",
+    )
     parser.add_argument(
         "--signal", metavar="CLASS", nargs="+", default=[], help="(default: all but the background)"
     )
-    parser.add_argument("--background", metavar="CLASS[:FRACTION],...", nargs="+", default=[],
-                        help="(default: QCD); several: their scores are added, times the fractions")  # fmt: skip
+    parser.add_argument(
+        "--background",
+        metavar="CLASS[:FRACTION],...",
+        nargs="+",
+        default=[],
+        help="(default: QCD); several: their scores are added, times the fractions",
+    )
     parser.add_argument("--weights", metavar="NAME", help="the column with the weights of jets")
-    parser.add_argument("--bins", metavar="NAME=EDGE,...", nargs="+", default=[],
-                        help="bins of an observer (default: of jet_pt and jet_eta, if they are there)")  # fmt: skip
+    parser.add_argument(
+        "--bins",
+        metavar="NAME=EDGE,...",
+        nargs="+",
+        default=[],
+        help="bins of an observer (default: of jet_pt and jet_eta, if they are there)",
+    )
     parser.add_argument("--mass", metavar="NAME", help="observer for mass sculpting (default: jet_sdmass)")
-    parser.add_argument("--working-points", metavar="EPS=VALUE,...", nargs="+", default=[],
-                        help="eps_s=0.5,0.8 eps_b=0.01 (default: the efficiencies of the results table)")  # fmt: skip
+    parser.add_argument(
+        "--working-points",
+        metavar="EPS=VALUE,...",
+        nargs="+",
+        default=[],
+        help="eps_s=0.5,0.8 eps_b=0.01 (default: the efficiencies of the results table)",
+    )
     parser.add_argument("--compare", metavar="NAME=SCORES", nargs="+", default=[], help="other models")
     parser.add_argument("--published", action="store_true", help="add published results, of other data sets")
-    parser.add_argument("--run", dest="run_folder", type=Path, metavar="FOLDER",
-                        help="the run folder of the training, for its curves")  # fmt: skip
+    parser.add_argument(
+        "--run",
+        dest="run_folder",
+        type=Path,
+        metavar="FOLDER",
+        help="the run folder of the training, for its curves",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -98,7 +126,7 @@ def _models(texts: list[str]) -> dict[str, list[str]]:
 
 
 def _screen_table(results: "ResultsTable") -> Table:
-    """Turn the table around, so that it fits a terminal: models as columns; published ones are in the report."""
+    """Turn the table around, to fit a terminal: models as columns; published ones are in the report."""
     from partt.evaluate.number_text import cell_text
     from partt.evaluate.tables import plain_text, row_title
 

@@ -1,8 +1,8 @@
 """Uncertainty of accuracy and AUC: a Poisson bootstrap of blocks of jets, on binned scores.
 
-Jets of a class are dealt out to blocks; a repetition takes each block a Poisson(1) number of times. A jet brings
-all of its scores along, so that the correlation between the curves of different classes is kept; and since scores
-are binned once, ten million jets cost little more than one histogram.
+Jets of a class are dealt out to blocks; a repetition takes each block a Poisson(1) number of times. A jet
+brings all of its scores along, so the correlation between the curves of different classes is kept; and since
+scores are binned once, ten million jets cost little more than their histograms.
 
 Axes: C classes, K blocks, B bins of a score, R repetitions.
 """
@@ -85,7 +85,8 @@ def _block_histograms(
     num_bins = len(edges) + 1
     cells = blocks * num_bins + np.searchsorted(edges, jets.scores[number], side="right")
     num_blocks = int(blocks.max()) + 1
-    return np.bincount(cells, weights, minlength=num_blocks * num_bins).reshape(num_blocks, num_bins)
+    sums: Floats = np.bincount(cells, weights, minlength=num_blocks * num_bins).astype(np.float64)
+    return sums.reshape(num_blocks, num_bins)
 
 
 def _areas(own: Floats, other: Floats) -> Floats:

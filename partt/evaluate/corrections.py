@@ -16,8 +16,8 @@ VARIATIONS = ("nominal", "down", "up")
 def to_correctionlib(summary: Summary) -> str:
     """Return a correction set, as JSON: for each discriminant the efficiency of each true class.
 
-    Inputs: jet_class, working_point, variation (nominal, down, up: the 68 % interval) and the observers that the
-    bins are of; values outside of the bins count as in the nearest one.
+    Inputs: working_point, jet_class, variation (nominal, down, up: the 68 % interval) and the observers that
+    the bins are of; values outside of the bins count as in the nearest one.
     """
     from correctionlib import schemav2  # noqa: PLC0415 - slow to import
 
@@ -34,7 +34,7 @@ def _correction(one: DiscriminantSummary, schema: Any) -> Any:
     discriminant = one.discriminant
     classes = one.working_points[0].by_class
     observers = list(classes[discriminant.signal].edges)
-    by_point = []
+    by_point: list[dict[str, Any]] = []
     for working_point in one.working_points:
         by_class = []
         for name, binned in working_point.by_class.items():
@@ -53,8 +53,8 @@ def _correction(one: DiscriminantSummary, schema: Any) -> Any:
     return schema.Correction(
         name=discriminant.name,
         version=1,
-        description=f"efficiency of {discriminant.title} >= threshold; a bin without jets has the efficiency of all, "
-        "down 0 and up 1",
+        description=f"efficiency of {discriminant.title} >= threshold; a bin without jets has the efficiency "
+        "of all, down 0 and up 1",
         inputs=[
             *(schema.Variable(name=name, type="string", description=text) for name, text in texts.items()),
             *(schema.Variable(name=name, type="real") for name in observers),

@@ -42,7 +42,8 @@ class Discriminant:
         total = signal.copy()
         for name, fraction in self.backgrounds.items():
             total += fraction * jets.scores[class_names.index(name)].astype(np.float64)
-        return np.divide(signal, total, out=np.zeros_like(signal), where=total > 0)
+        ratio: Floats = np.divide(signal, total, out=np.zeros_like(signal), where=total > 0)
+        return ratio
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Prediction files -> scores: of partt and of weaver, ROOT or parquet, in chunks, only the columns that are needed."""
+"""Prediction files -> scores: of partt and of weaver, ROOT or parquet; only the columns that are needed."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from partt.data.file_lists import expand_files
 from partt.data.jagged import Array
 from partt.data.root_files import inspect_file, read_columns
 from partt.errors import DataError
-from partt.evaluate.jets import JetCollector, Scores
+from partt.evaluate.jets import Chunk, JetCollector, Scores
 
 MAX_CHUNK = 2**18  # entries
 FINGERPRINT_ENTRIES = 10_000
@@ -37,7 +37,7 @@ class ScoreFile:
 
 
 def open_score_files(arguments: Sequence[str]) -> list[tuple[ScoreFile, ...]]:
-    """Return the prediction files that arguments stand for; files with the same jets belong to different seeds."""
+    """Return the prediction files that arguments stand for, by seed: files with the same jets are seeds."""
     files = [recognise(inspect_file(file.url, max_chunk=MAX_CHUNK)) for file in expand_files(arguments)]
     first = files[0]
     for file in files[1:]:
@@ -78,8 +78,8 @@ def recognise(info: FileInfo) -> ScoreFile:
         labels = ("_label_",)
     elif len(missing) == len(candidates):
         raise DataError(
-            f"{info.where} has no labels (label_{missing[0]}, ...): without the true classes there is nothing to "
-            "evaluate; predict writes them if the input files have them"
+            f"{info.where} has no labels (label_{missing[0]}, ...): without the true classes there is "
+            "nothing to evaluate; predict writes them if the input files have them"
         )
     else:
         raise DataError(f"{info.where} has labels of some classes, but no label_{missing[0]}")
@@ -102,30 +102,33 @@ def read_scores(
     names = tuple(files[0].score_columns)
     collector = JetCollector(names, tuple(observers), weighted=weights is not None)
     total = sum(file.info.num_entries for file in files)
+    extra = list(dict.fromkeys([*observers, *([weights] if weights else [])]))
     done = 0
     for file in files:
         info = file.info
-        for name in (*observers, *([weights] if weights else [])):
+        for name in extra:
             if name not in info.branches:
                 raise DataError(
                     f"{info.where} has no column {name!r}{did_you_mean(name, file.observers)}; "
                     f"observers in it: {', '.join(file.observers) or 'none'}"
                 )
-        extra = ["selected"] if "selected" in info.branches else []
-        wanted = list(dict.fromkeys(
-            [*file.score_columns.values(), *file.label_columns, *observers, *([weights] if weights else []), *extra]
-        ))  # fmt: skip
+        has_flag = "selected" in info.branches
+        wanted = [*file.score_columns.values(), *file.label_columns, *extra, *["selected"] * has_flag]
         for start, stop in info.chunks:
-            columns = read_columns(info.url, wanted, start, stop, info.tree or None, identity=info.identity)
+            columns = read_columns(
+                info.url, list(dict.fromkeys(wanted)), start, stop, info.tree or None, identity=info.identity
+            )
             flat = {name: _per_jet(info, name, column) for name, column in columns.items()}
             collector.add(
-                info.url,
-                start,
-                np.stack([flat[column] for column in file.score_columns.values()]),
-                _labels(file, flat, start),
-                flat[weights] if weights else None,
-                {name: flat[name].astype(np.float32, copy=False) for name in observers},
-                flat["selected"] != 0 if extra else np.ones(stop - start, dtype=bool),
+                Chunk(
+                    where=info.url,
+                    first=start,
+                    scores=np.stack([flat[column] for column in file.score_columns.values()]),
+                    labels=_labels(file, flat, start),
+                    weights=flat[weights] if weights else None,
+                    observers={name: flat[name].astype(np.float32, copy=False) for name in observers},
+                    selected=flat["selected"] != 0 if has_flag else np.ones(stop - start, dtype=bool),
+                )
             )
             done += stop - start
             progress(done, total)
@@ -161,8 +164,8 @@ def _by_seed(files: Sequence[ScoreFile]) -> list[tuple[ScoreFile, ...]]:
     if num_seeds > 1 and len(set(repeats.values())) > 1:
         few = files[prints.index(min(repeats, key=lambda key: repeats[key]))]
         raise DataError(
-            f"some files hold the same jets {num_seeds} times (seeds of one model?), but {few.info.url} is there "
-            f"{min(repeats.values())} times; give all files of each seed, or name models with --compare"
+            f"some files hold the same jets {num_seeds} times (seeds of one model?), but {few.info.url} "
+            f"comes {min(repeats.values())} times; give all files of each seed, or name models with --compare"
         )
     seeds: list[list[ScoreFile]] = [[] for _ in range(num_seeds)]
     seen: Counter[str] = Counter()
@@ -173,7 +176,7 @@ def _by_seed(files: Sequence[ScoreFile]) -> list[tuple[ScoreFile, ...]]:
 
 
 def _fingerprint(file: ScoreFile) -> str:
-    """Tell which jets a file holds, by labels and observers; files of one class without observers all differ."""
+    """Tell which jets a file holds by labels and observers; files of one class without any all differ."""
     names = sorted({*file.label_columns, *file.observers})
     stop = min(file.info.num_entries, FINGERPRINT_ENTRIES)
     columns = read_columns(file.info.url, names, 0, stop, file.info.tree or None)

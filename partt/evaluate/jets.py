@@ -80,8 +80,22 @@ def scores_from_arrays(
             shape = None if values is None else values.shape
             raise DataError(f"{what} have shape {shape}; wanted: ({len(matrix)},), one for each jet")
     collector = JetCollector(tuple(class_names), tuple(columns), weighted=weight is not None)
-    collector.add("the arrays", 0, matrix.T, truth, weight, columns, np.ones(len(matrix), dtype=bool))
+    everything = np.ones(len(matrix), dtype=bool)
+    collector.add(Chunk("the arrays", 0, matrix.T, truth, weight, columns, everything))
     return collector.finish()
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """N consecutive rows of a file."""
+
+    where: str  # the file
+    first: int  # entry
+    scores: Array  # (C, N)
+    labels: Array  # (N,), negative: none
+    weights: Array | None
+    observers: Mapping[str, Array]
+    selected: npt.NDArray[np.bool_]
 
 
 class JetCollector:
@@ -95,29 +109,25 @@ class JetCollector:
         self._num_rows = 0
         self._left_out = {"not selected": 0, "score is NaN": 0, "no class": 0, "weight is not finite": 0}
 
-    def add(
-        self,
-        where: str,
-        first: int,
-        scores: Array,  # (C, N)
-        labels: Array,  # (N,), negative: none
-        weights: Array | None,
-        observers: Mapping[str, Array],
-        selected: npt.NDArray[np.bool_],
-    ) -> None:
-        """Take a chunk of jets, the first of which is entry `first` of the file `where`."""
+    def add(self, chunk: Chunk) -> None:
+        """Take a chunk of jets."""
+        scores, labels, weights = chunk.scores, chunk.labels, chunk.weights
         self._num_rows += len(labels)
-        keep = self._leave_out("not selected", np.ones(len(labels), dtype=bool), selected)
-        keep = self._leave_out("score is NaN", keep, ~np.isnan(scores).any(axis=0))
+        keep = self._leave_out("not selected", np.ones(len(labels), dtype=bool), chunk.selected)
+        keep = self._leave_out("score is NaN", keep, np.logical_not(np.isnan(scores).any(axis=0)))
         keep = self._leave_out("no class", keep, labels >= 0)
         if weights is not None:
             keep = self._leave_out("weight is not finite", keep, np.isfinite(weights))
         wrong = keep & ((scores < -SCORE_TOLERANCE) | (scores > 1 + SCORE_TOLERANCE)).any(axis=0)
         if wrong.any():
-            entry = first + int(np.flatnonzero(wrong)[0])
-            raise DataError(f"{where}: entry {entry} has a score outside 0 to 1; was the softmax left out?")
+            entry = chunk.first + int(np.flatnonzero(wrong)[0])
+            raise DataError(
+                f"{chunk.where}: entry {entry} has a score outside 0 to 1; was the softmax left out?"
+            )
         if labels.max(initial=-1) >= len(self._class_names):
-            raise DataError(f"{where}: label {labels.max()} in a file of {len(self._class_names)} classes")
+            raise DataError(
+                f"{chunk.where}: label {labels.max()} in a file of {len(self._class_names)} classes"
+            )
         for number, parts in enumerate(self._parts):
             rows = np.flatnonzero(keep & (labels == number))
             if len(rows):
@@ -125,7 +135,7 @@ class JetCollector:
                     ClassJets(
                         np.clip(scores[:, rows], 0, 1, dtype=np.float32, casting="unsafe"),
                         None if weights is None else weights[rows],
-                        {name: observers[name][rows] for name in self._observers},
+                        {name: chunk.observers[name][rows] for name in self._observers},
                     )
                 )
 

@@ -62,10 +62,8 @@ def count_predictions(scores: Scores) -> Predictions:
             highest = block.max(axis=0)
             bins = np.minimum((highest * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
             is_right = predicted == truth
-            for row, values in zip(
-                sums, (weights, weights * highest, weights * is_right, weights**2), strict=True
-            ):
-                row += np.bincount(bins, values, minlength=CALIBRATION_BINS)
+            for row, values in enumerate((weights, weights * highest, weights * is_right, weights**2)):
+                sums[row] += np.bincount(bins, values, minlength=CALIBRATION_BINS)
             squares_right += np.bincount(bins, weights**2 * is_right, minlength=CALIBRATION_BINS)
     return Predictions(confusion, _calibration(sums, squares_right))
 
@@ -114,7 +112,7 @@ def pair_areas(scores: Scores) -> Floats:
 
 
 def mean_area(areas: npt.NDArray[np.float64]) -> float:
-    """Return the mean over ordered pairs (..., C, C) of classes that have jets; with two classes, that of the second.
+    """Return the mean over ordered pairs (C, C) of classes that have jets; of two classes, the second one's.
 
     NaN if fewer than two classes have jets.
     """

@@ -39,7 +39,8 @@ class Passing:
     def efficiency(self, thresholds: npt.ArrayLike) -> Floats:
         """Return the fraction of the weight that passes (K,)."""
         first = np.searchsorted(self.values, thresholds, side="left")
-        return self.weight_from[first] / self.total
+        efficiency: Floats = self.weight_from[first] / self.total
+        return efficiency
 
     def variance(self, thresholds: npt.ArrayLike) -> Floats:
         """Return the variance of the efficiency (K,).
@@ -50,13 +51,15 @@ class Passing:
         efficiency = self.weight_from[first] / self.total
         passing = self.weight2_from[first]
         failing = self.weight2_from[0] - passing
-        return ((1 - efficiency) ** 2 * passing + efficiency**2 * failing) / self.total**2
+        variance: Floats = ((1 - efficiency) ** 2 * passing + efficiency**2 * failing) / self.total**2
+        return variance
 
     def threshold_for(self, efficiencies: npt.ArrayLike) -> Floats:
         """Return the first threshold, from above, at which the efficiency reaches the given one (K,)."""
         levels = self._levels_from_above()
         found = np.searchsorted(levels, efficiencies, side="left")
-        return self.values[len(self.values) - 1 - np.minimum(found, len(levels) - 1)].astype(np.float64)
+        reached = self.values[len(self.values) - 1 - np.minimum(found, len(levels) - 1)]
+        return np.asarray(reached, dtype=np.float64)
 
     def threshold_within(self, efficiencies: npt.ArrayLike) -> Floats:
         """Return the last threshold, from above, before the efficiency exceeds the given one (K,)."""
@@ -96,5 +99,5 @@ def area(signal: Passing, background: Passing) -> float:
 
 
 def _sums_from(weights: Floats) -> Floats:
-    """Sums of weights[k:] (n + 1,), added from the end, as a ROC curve is."""
+    """Return the sums of weights[k:] (n + 1,), added from the end, as a ROC curve is."""
     return np.concatenate([[0.0], np.cumsum(weights[::-1])])[::-1]

@@ -29,7 +29,7 @@ def check_edges(observer: str, edges: Sequence[float]) -> Floats:
     values = np.asarray(edges, dtype=np.float64)
     if not observer or len(values) < 2 or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
         raise ConfigError(
-            f"bins of {observer!r}: should be an observer and edges that increase, like jet_pt=500,600,800,1000"
+            f"bins of {observer!r}: should be an observer and edges that increase, like jet_pt=500,750,1000"
         )
     return values
 

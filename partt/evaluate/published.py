@@ -1,4 +1,4 @@
-"""Published results, as rows for the results table: from other data sets than the one evaluated, and labelled so."""
+"""Published results as rows of the results table; they are from other data sets, and labelled so."""
 
 import csv
 import math
@@ -22,19 +22,19 @@ def published_rows(table: ResultsTable) -> tuple[Row, ...]:
         for column in table.columns
         if column.discriminant
     }
-    for name in DATA_SETS:
+    for name, data_set in DATA_SETS.items():
         rows = _read(name)
         if wanted & set(rows[0][1]):
             return tuple(
                 Row(
                     model=model,
                     cells=tuple(_find(column, cells) for column in table.columns),
-                    source=f"{source}, {DATA_SETS[name]}",
+                    source=f"{source}, {data_set}",
                 )
                 for (model, source), cells in rows
             )
     raise ConfigError(
-        f"--published: there are published results for the classes of {' and '.join(DATA_SETS)}, not for these"
+        f"--published: there are results for the classes of {' and '.join(DATA_SETS.values())}, not for these"
     )
 
 

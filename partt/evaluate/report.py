@@ -3,13 +3,13 @@
 import importlib.metadata
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from matplotlib.figure import Figure
 
 from partt import __version__
 from partt.atomic_files import write_text
@@ -26,11 +26,24 @@ from partt.evaluate.json_files import metrics_json, working_points_json
 from partt.evaluate.number_text import cell_text, efficiency_text
 from partt.evaluate.run import Evaluation
 from partt.evaluate.sculpting import MIN_PASSING
-from partt.evaluate.summary import DiscriminantSummary, Summary
+from partt.evaluate.summary import DiscriminantSummary
 from partt.evaluate.tables import LEGEND, row_title, to_csv, to_latex, to_markdown
 
 VERSIONS_OF = ("numpy", "scipy", "hist", "matplotlib", "mplhep")
 MAX_LISTED = 20  # score files
+CAPTIONS = {
+    "roc": "Bands are 68 % intervals. A curve ends where no background jet passes. Point at it to read values.",
+    "scores": "Each score for jets of all true classes; its own class is filled.",
+    "confusion": "The class with the highest score. Rows add up to 100 %.",
+    "calibration": "How often the class with the highest score is the true one. ECE: the mean difference "
+    "between the two, over jets.",
+    "efficiency": "At the first working point of each discriminant. Points of one bin stand side by side; "
+    "arrows are lower limits, where no background jet passes.",
+    "mass": "Background before and after the first working point of each discriminant, where "
+    f"{MIN_PASSING} jets or more pass. Jensen-Shannon distance: 0 equal, 1 without overlap; chance: what as "
+    "many jets have without any sculpting, on average.",
+    "training": "Losses and metrics of the run.",
+}
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,7 @@ class FigureOnPage:
     title: str
     caption: str
     image: str  # data URI
-    hover: list[dict[str, Any]] = field(default_factory=list)
+    hover: Sequence[dict[str, Any]]
 
 
 def write_report(
@@ -81,48 +94,44 @@ def draw_figures(
 ) -> list[FigureOnPage]:
     """Draw what there are numbers for; write each figure as PDF and PNG."""
     main = evaluation.main
-    found = []
+    found: list[FigureOnPage] = []
 
-    def add(name: str, title: str, caption: str, figure: Any, hover: Any = ()) -> None:
-        found.append(FigureOnPage(name, title, caption, write_figure(figure, folder, name), list(hover)))
+    def add(name: str, title: str, figure: Figure, hover: Sequence[dict[str, Any]] = ()) -> None:
+        caption = CAPTIONS[name.partition("_")[0]]
+        found.append(FigureOnPage(name, title, caption, write_figure(figure, folder, name), hover))
 
-    curves = {model: seeds[0].discriminants for model, seeds in evaluation.models.items()}
     if main.discriminants:
-        figure, hover = draw_roc({model: one for model, one in curves.items() if one})
-        add("roc", "ROC curves", "Bands: 68 % intervals. A curve ends where no background jet passes. "
-            "Point at a curve to read it.", figure, hover)  # fmt: skip
-    add("scores", "Scores", "Each score for jets of all true classes; its own is filled. Logarithmic.",
-        draw_scores(main))  # fmt: skip
-    add("confusion", "Confusion matrix", "The class with the highest score; rows add up to 100 %.",
-        draw_confusion(main))  # fmt: skip
-    add("calibration", "Calibration", "How often the class with the highest score is the true one. ECE: mean "
-        "difference between the two, over jets.", draw_calibration(main))  # fmt: skip
+        curves = {model: seeds[0].discriminants for model, seeds in evaluation.models.items()}
+        figure, hover = draw_roc({model: found for model, found in curves.items() if found})
+        add("roc", "ROC curves", figure, hover)
+    add("scores", "Scores", draw_scores(main))
+    add("confusion", "Confusion matrix", draw_confusion(main))
+    add("calibration", "Calibration", draw_calibration(main))
     if main.discriminants:
-        for observer in next(iter(main.discriminants.values())).working_points[0].signal_by:
-            add(f"dependence_{len(found)}" if not observer.isidentifier() else f"efficiency_{observer}",
-                f"Efficiency and rejection against {observer}",
-                "At the first working point of each discriminant. Points of one bin stand beside each other; arrows are "
-                "lower limits, where no background jet passes.", draw_dependence(main.discriminants, observer))  # fmt: skip
+        observers = next(iter(main.discriminants.values())).working_points[0].signal_by
+        for number, observer in enumerate(observers):
+            title = f"Efficiency and rejection against {observer}"
+            name = observer if observer.isidentifier() else f"observer_{number}"
+            add(f"efficiency_{name}", title, draw_dependence(main.discriminants, observer))
         mass = draw_mass(main.discriminants)
         if mass is not None:
-            add("mass", "Mass sculpting", "Background before and after the first working point of each discriminant, if "
-                f"{MIN_PASSING} jets or more pass. Jensen-Shannon distance: 0 equal, 1 without overlap; chance: what as "
-                "many jets without any sculpting have on average.", mass)  # fmt: skip
+            add("mass", "Mass sculpting", mass)
     if epochs:
-        add("training", "Training", "Losses and metrics of the run.", draw_training(epochs))
+        add("training", "Training", draw_training(epochs))
     return found
 
 
 def render(evaluation: Evaluation, figures: Sequence[FigureOnPage], about: Mapping[str, Any]) -> str:
     """Return the page; everything that users named is escaped."""
-    package = resources.files("partt.evaluate")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    template = environment.from_string(package.joinpath("report.html.j2").read_text(encoding="utf-8"))
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("partt.evaluate", "page"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+    )
     main = evaluation.main
     model, seeds = next(iter(evaluation.models.items()))
-    return template.render(
-        style=jinja2.utils.markupsafe.Markup(package.joinpath("report.css").read_text(encoding="utf-8")),
-        script=jinja2.utils.markupsafe.Markup(package.joinpath("report.js").read_text(encoding="utf-8")),
+    return environment.get_template("report.html.j2").render(
         model=model,
         num_seeds=len(seeds),
         main=main,
@@ -154,7 +163,8 @@ def _notes(evaluation: Evaluation) -> list[str]:
         one.sculpting for one in evaluation.main.discriminants.values()
     ):
         notes.append(
-            f"no figure of the background's mass: no jet_sdmass in the scores, or fewer than {MIN_PASSING} jets pass"
+            "no figure of the background's mass: no such observer in the scores, or fewer than "
+            f"{MIN_PASSING} jets pass"
         )
     return notes
 
@@ -187,6 +197,3 @@ def _working_point_rows(one: DiscriminantSummary) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-__all__ = ["FigureOnPage", "Summary", "draw_figures", "render", "write_report"]

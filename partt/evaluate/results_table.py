@@ -1,4 +1,4 @@
-"""The results table of a paper: models as rows; accuracy, AUC and rejections as columns, each with its error."""
+"""The results table of a paper: models as rows; accuracy, AUC and rejections, with errors, as columns."""
 
 import math
 from collections.abc import Mapping, Sequence

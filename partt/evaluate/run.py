@@ -55,8 +55,8 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate the scores of a model, and of others to compare it with; write a report to the folder `out`.
 
-    `scores` are prediction files (names, globs, URLs), or `scores_from_arrays(...)`; several files with the same
-    jets are seeds of one model. See docs/evaluation.md for the rest.
+    `scores` are prediction files (names, globs, URLs), or `scores_from_arrays(...)`; several files with the
+    same jets are seeds of one model. See docs/evaluation.md for the rest.
     """
     sources = {name or "": scores, **(compare or {})}
     if len(sources) < 1 + len(compare or {}):
@@ -76,8 +76,9 @@ def evaluate(
             observers = _observers(seed, wanted, mass) if plan is None else ()
             loaded = _load(seed, observers, weights, tracker)
             if plan is None:
-                plan = _make_plan(loaded, preset, signals, backgrounds, wanted, mass)
-                plan = replace(plan, requests=requests)
+                chosen = choose_discriminants(loaded.class_names, preset, signals, backgrounds)
+                bins_and_mass = _bins_and_mass(loaded, wanted, mass)
+                plan = Plan(chosen, requests, *bins_and_mass)
                 summaries.append(summarise(loaded, plan, tracker.step(loaded, plan)))
                 plan = replace(plan, bins=None, mass=None)
             else:
@@ -129,29 +130,19 @@ def _observers(seed: _Seed, bins: Mapping[str, Floats], mass: str | None) -> tup
     return tuple(dict.fromkeys([*bins, *([mass] if mass else []), *usual]))
 
 
-def _make_plan(
-    scores: Scores,
-    preset: str | None,
-    signals: Sequence[str],
-    backgrounds: Mapping[str, float] | None,
-    bins: Mapping[str, Floats],
-    mass: str | None,
-) -> Plan:
+def _bins_and_mass(
+    scores: Scores, bins: Mapping[str, Floats], mass: str | None
+) -> tuple[Mapping[str, Floats], tuple[str, Floats] | None]:
+    """Return the bins of all observers, and those of the mass, with round edges where none are asked for."""
     known = scores.jets[0].observers
     for name in (*bins, *([mass] if mass else [])):
         if name not in known:
             raise ConfigError(f"no observer {name!r} in the scores; observers: {', '.join(known) or 'none'}")
-    edges = {
-        name: default_edges(scores, name) for name in DEFAULT_OBSERVERS if name in known and name not in bins
-    }
-    all_bins = {**{name: found for name, found in edges.items() if found is not None}, **bins}
+    usual = {name: default_edges(scores, name) for name in DEFAULT_OBSERVERS if name in known}
+    all_bins = {**{name: edges for name, edges in usual.items() if edges is not None}, **bins}
     spectrum = mass or (DEFAULT_MASS if DEFAULT_MASS in known else None)
-    spectrum_edges = mass_edges(scores, spectrum) if spectrum else None
-    return Plan(
-        discriminants=choose_discriminants(scores.class_names, preset, signals, backgrounds),
-        bins=all_bins,
-        mass=(spectrum, spectrum_edges) if spectrum and spectrum_edges is not None else None,
-    )
+    edges = mass_edges(scores, spectrum) if spectrum else None
+    return all_bins, (spectrum, edges) if spectrum and edges is not None else None
 
 
 def _default_name(summary: Summary) -> str:

@@ -1,4 +1,4 @@
-"""Mass sculpting: does a cut on the discriminant change the background's mass spectrum?
+"""Mass sculpting: how a cut on the discriminant changes the background's mass spectrum.
 
 Axes: B bins of mass.
 """

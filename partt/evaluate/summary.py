@@ -192,7 +192,7 @@ def _in_bins(jets: ClassJets, passed: npt.NDArray[np.bool_], bins: Mapping[str, 
 
 
 def _joined(samples: Sequence[ClassJets]) -> ClassJets:
-    """Return the observers and weights of several classes as if they were one; scores are not needed any more."""
+    """Return observers and weights of several classes as if they were one; scores are not needed any more."""
     if len(samples) == 1:
         return samples[0]
     weights = [sample.weights for sample in samples if sample.weights is not None]
@@ -207,7 +207,7 @@ def _joined(samples: Sequence[ClassJets]) -> ClassJets:
 
 
 def default_edges(scores: Scores, observer: str, num_bins: int = MAX_BINS) -> Floats | None:
-    """Return round edges that hold nearly all jets; None if the observer is the same, or not finite, for all."""
+    """Return round edges that hold nearly all jets; None if the observer has one value, or is not finite."""
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - slow to import
 
     some = np.concatenate([jets.observers[observer][:: max(1, len(jets) // 20_000)] for jets in scores.jets])

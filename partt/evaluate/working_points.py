@@ -39,11 +39,11 @@ def parse_requests(texts: Sequence[str]) -> tuple[Request, ...]:
                 efficiency = float(value)
             except ValueError:
                 efficiency = 0.0
-            if not 0 < efficiency < 1 or (of != "eps_s" and of != "eps_b"):
+            if not 0 < efficiency < 1 or of not in {"eps_s", "eps_b"}:
                 raise ConfigError(
-                    f"working point {text!r}: should be eps_s=0.5,0.8 or eps_b=0.01, with efficiencies between 0 and 1"
+                    f"working point {text!r}: should be like eps_s=0.5,0.8 or eps_b=0.01, between 0 and 1"
                 )
-            requests.append(Request(of, efficiency))
+            requests.append(Request("eps_s" if of == "eps_s" else "eps_b", efficiency))
     return tuple(dict.fromkeys(requests))
 
 

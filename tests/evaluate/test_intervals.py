@@ -6,11 +6,11 @@ from scipy.stats import beta
 
 from partt.evaluate.bootstrap import bootstrap
 from partt.evaluate.intervals import COVERAGE, interval_at
+from partt.evaluate.jets import scores_from_arrays
 from partt.evaluate.metrics import count_predictions, mean_area, pair_areas
 from partt.evaluate.passing import sort_sample
 from partt.evaluate.roc import roc_points
 from toy_scores import gaussian_rejection, gaussian_scores, random_scores
-from partt.evaluate.jets import scores_from_arrays
 
 
 def test_clopper_pearson_by_hand():

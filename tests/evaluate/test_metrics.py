@@ -47,7 +47,9 @@ def test_two_classes_have_the_binary_area(sample):
 def test_weights_equal_repetition(sample):
     probabilities, labels, weights = sample
     weighted = scores_from_arrays(CLASSES, probabilities, labels, weights)
-    repeated = scores_from_arrays(CLASSES, np.repeat(probabilities, weights, axis=0), np.repeat(labels, weights))
+    repeated = scores_from_arrays(
+        CLASSES, np.repeat(probabilities, weights, axis=0), np.repeat(labels, weights)
+    )
     one, two = count_predictions(weighted), count_predictions(repeated)
     assert one.accuracy == pytest.approx(two.accuracy, abs=1e-12)
     np.testing.assert_allclose(one.confusion, two.confusion)
@@ -64,7 +66,9 @@ def test_calibration_equals_that_of_scikit_learn(sample):
     is_filled = found.share > 0
     np.testing.assert_allclose(found.accuracy.value[is_filled], right, atol=1e-6)
     np.testing.assert_allclose(found.mean_score[is_filled], score, atol=1e-6)
-    assert found.expected_error == pytest.approx(np.sum(found.share[is_filled] * np.abs(right - score)), abs=1e-6)
+    assert found.expected_error == pytest.approx(
+        np.sum(found.share[is_filled] * np.abs(right - score)), abs=1e-6
+    )
 
 
 def test_calibration_by_hand():

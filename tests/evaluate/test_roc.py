@@ -13,7 +13,9 @@ from toy_scores import gaussian_rejection, gaussian_scores
 
 
 def discriminants(scores):
-    return [sort_sample(scores.of(name).scores[1].astype(np.float64), scores.of(name).weights) for name in "SB"]
+    return [
+        sort_sample(scores.of(name).scores[1].astype(np.float64), scores.of(name).weights) for name in "SB"
+    ]
 
 
 @pytest.mark.parametrize("weights", [False, True])
@@ -22,14 +24,21 @@ def test_a_gaussian_toy_agrees_with_its_closed_form(weights):
     points = roc_points(signal, background, [0.3, 0.5, 0.8])
     truth = [gaussian_rejection(e, 2.0) for e in (0.3, 0.5, 0.8)]
     np.testing.assert_allclose(points.rejection, truth, rtol=0.06)
-    pulls = (points.background_efficiency - 1 / np.array(truth)) / (points.background_high - points.background_low) * 2
+    pulls = (
+        (points.background_efficiency - 1 / np.array(truth))
+        / (points.background_high - points.background_low)
+        * 2
+    )
     assert (np.abs(pulls) < 3).all()
     assert area(signal, background) == pytest.approx(norm.cdf(2 / np.sqrt(2)), abs=0.002)
 
 
 def test_a_case_worked_by_hand():
     # signal 0.9 0.8 0.7 0.2, background 0.85 0.7 0.6 0.1; passing means not below
-    signal, background = sort_sample(np.array([0.2, 0.9, 0.7, 0.8])), sort_sample(np.array([0.1, 0.6, 0.7, 0.85]))
+    signal, background = (
+        sort_sample(np.array([0.2, 0.9, 0.7, 0.8])),
+        sort_sample(np.array([0.1, 0.6, 0.7, 0.85])),
+    )
     points = roc_points(signal, background, [0.25, 0.5, 0.51, 0.75, 1.0])
     assert points.thresholds.tolist() == [0.9, 0.8, 0.7, 0.7, 0.2]
     assert points.rejection.tolist() == [np.inf, 4.0, 2.0, 2.0, 4 / 3]
@@ -56,12 +65,16 @@ samples = st.lists(st.integers(0, 12), min_size=1, max_size=30)
 
 
 @settings(max_examples=150, deadline=None)
-@given(samples, samples, st.sampled_from([0.1, 0.3, 0.5, 0.75, 0.99, 1.0]), st.integers(0, 2**32), st.booleans())
+@given(
+    samples, samples, st.sampled_from([0.1, 0.3, 0.5, 0.75, 0.99, 1.0]), st.integers(0, 2**32), st.booleans()
+)
 def test_small_cases_agree_with_scikit_learn(signal, background, efficiency, seed, weighted):
     values = np.array([*signal, *background]) / 12
     labels = np.array([1] * len(signal) + [0] * len(background))
     weights = np.random.default_rng(seed).integers(1, 5, len(values)).astype(float) if weighted else None
-    parts = [sort_sample(values[labels == k], None if weights is None else weights[labels == k]) for k in (1, 0)]
+    parts = [
+        sort_sample(values[labels == k], None if weights is None else weights[labels == k]) for k in (1, 0)
+    ]
     points = roc_points(*parts, [efficiency])
     rejection, threshold = sklearn_rejection(labels, values, weights, efficiency)
     assert points.rejection[0] == pytest.approx(rejection, rel=1e-12)

@@ -1,4 +1,4 @@
-"""The reliability diagram: is a class with score 0.8 right in 80 % of the cases?"""
+"""The reliability diagram: a class with score 0.8 should be right in 80 % of the cases."""
 
 import numpy as np
 from matplotlib.figure import Figure

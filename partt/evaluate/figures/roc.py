@@ -1,4 +1,4 @@
-"""ROC curves: background rejection against signal efficiency, with 68 % bands; a ratio when models are compared."""
+"""ROC curves: rejection against signal efficiency with 68 % bands; ratios when models are compared."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -15,11 +15,12 @@ from partt.atomic_files import atomic_path
 
 # Ten colours that people with any colour vision tell apart (M. Petroff, arXiv:2107.02270).
 COLOURS = (
-    "#3f90da", "#ffa90e", "#bd1f01", "#832db6", "#94a4a2", "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd",
+    "#3f90da", "#ffa90e", "#bd1f01", "#832db6", "#94a4a2",
+    "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd",
 )  # fmt: skip
 LINES = ("-", "--", "-.", ":")
 MARKERS = "osD^vP*Xph"
-_CHANGES = {
+_CHANGES: Any = {
     "font.size": 11,
     "font.family": ["TeX Gyre Heros", "DejaVu Sans"],
     "figure.figsize": (6.4, 5.0),
@@ -46,7 +47,7 @@ def colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def line(number: int) -> str:
+def line(number: int) -> Any:
     """Return a line style for the n-th class: with more than ten, colours repeat and lines differ."""
     return LINES[number // len(COLOURS) % len(LINES)]
 
@@ -61,7 +62,7 @@ def house_style() -> Iterator[None]:
     """Draw in mplhep's style, at the size of a page."""
     import mplhep  # noqa: PLC0415 - takes seconds to import
 
-    with rc_context({**mplhep.style.CMS, **_CHANGES}), warnings.catch_warnings():
+    with rc_context(mplhep.style.CMS), rc_context(_CHANGES), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box stands for it
         yield
 
