@@ -85,7 +85,7 @@ def choose_discriminants(
     elif chosen is not None:
         against = {_match(chosen.background, class_names): 1.0}
     else:
-        by_habit = [name for name in class_names if _plain(name) == "qcd"]
+        by_habit = [name for name in class_names if plain_name(name) == "qcd"]
         against = {by_habit[0] if by_habit else class_names[-1]: 1.0}
     if signals:
         wanted = [find_class(name, class_names) for name in signals]
@@ -114,8 +114,8 @@ def find_class(name: str, class_names: Sequence[str]) -> str:
 def _efficiencies(signal: str, preset: Preset | None) -> tuple[float, ...]:
     if preset is None:
         return DEFAULT_EFFICIENCIES
-    special = {_plain(name): values for name, values in preset.special.items()}
-    return special.get(_plain(signal), preset.efficiencies)
+    special = {plain_name(name): values for name, values in preset.special.items()}
+    return special.get(plain_name(signal), preset.efficiencies)
 
 
 def _find_preset(class_names: Sequence[str], name: str | None) -> Preset | None:
@@ -125,16 +125,16 @@ def _find_preset(class_names: Sequence[str], name: str | None) -> Preset | None:
                 f"no preset {name!r}{did_you_mean(name, list(PRESETS))}; known: {', '.join(PRESETS)}"
             )
         return PRESETS[name]
-    plain = {_plain(known) for known in class_names}
+    plain = {plain_name(known) for known in class_names}
     for preset in PRESETS.values():
-        if plain == {_plain(known) for known in (preset.background, *preset.signals)}:
+        if plain == {plain_name(known) for known in (preset.background, *preset.signals)}:
             return preset
     return None
 
 
 def _match(wanted: str, class_names: Sequence[str]) -> str:
     for name in class_names:
-        if _plain(name) == _plain(wanted):
+        if plain_name(name) == plain_name(wanted):
             return name
     raise ConfigError(
         f"the preset needs a class {wanted!r}; classes: {', '.join(class_names)}; "
@@ -142,7 +142,7 @@ def _match(wanted: str, class_names: Sequence[str]) -> str:
     )
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """Spell a class without habits of naming: jet_isTop, isTop, top."""
     plain = name.lower().removeprefix("jet_").removeprefix("is")
     return _ALIASES.get(plain, plain)

@@ -31,7 +31,9 @@ def cell_text(cell: Cell | None) -> CellText:
         return CellText(_fixed(cell.value, digits), spread=_fixed(cell.spread, digits), count=count)
     errors = [error for error in (cell.high - cell.value, cell.value - cell.low) if 0 < error < math.inf]
     if not errors:
-        return CellText(f"{cell.value:,.5g}" if cell.value < 1 else f"{cell.value:,g}", count=count)
+        return CellText(
+            _fixed(cell.value, 0 if cell.value >= 10 else _needed_decimals(cell.value)), count=count
+        )
     digits = _decimals(min(errors), cell.value)
     up, down = (_error(error, digits) for error in (cell.high - cell.value, cell.value - cell.low))
     return CellText(_fixed(cell.value, digits), up, down, count=count)
@@ -52,6 +54,10 @@ def _decimals(error: float, value: float) -> int:
     """Return the decimals that show two digits of an error, at least one of the value."""
     scale = error if error > 0 else abs(value) or 1.0
     return 1 - math.floor(math.log10(scale))
+
+
+def _needed_decimals(value: float) -> int:
+    return max(3, len(f"{value:.5f}".rstrip("0").partition(".")[2]))
 
 
 def _fixed(value: float, decimals: int) -> str:

@@ -5,48 +5,40 @@ import math
 from importlib import resources
 
 from partt.errors import ConfigError
-from partt.evaluate.discriminants import PRESETS
+from partt.evaluate.discriminants import PRESETS, plain_name
 from partt.evaluate.results_table import Cell, Column, ResultsTable, Row
 
 SOURCES = {"paper": "arXiv:2202.03772", "guide": "arXiv:2608.02735"}
 DATA_SETS = {"jetclass": "JetClass", "top": "Top Landscape"}
 
 
-def published_rows(table: ResultsTable) -> tuple[Row, ...]:
-    """Return the published rows that have the columns of a table.
+_Key = tuple[str, float | None]  # signal and efficiency, or metric
+_Published = list[tuple[tuple[str, str], dict[_Key, Cell]]]  # model, source -> cells
 
-    The data set is the one whose usual columns the table has.
-    """
-    wanted = {
-        (column.discriminant.signal.lower(), column.efficiency)
-        for column in table.columns
-        if column.discriminant
-    }
+
+def published_rows(table: ResultsTable) -> tuple[Row, ...]:
+    """Return the published rows of the data set whose signals, against QCD, the table has."""
+    wanted = {_key(column) for column in table.columns if column.discriminant is not None}
     for name, data_set in DATA_SETS.items():
         rows = _read(name)
         if wanted & set(rows[0][1]):
             return tuple(
                 Row(
-                    model=model,
-                    cells=tuple(_find(column, cells) for column in table.columns),
+                    model,
+                    tuple(cells.get(_key(column)) for column in table.columns),
                     source=f"{source}, {data_set}",
                 )
                 for (model, source), cells in rows
             )
-    raise ConfigError(
-        f"--published: there are results for the classes of {' and '.join(DATA_SETS.values())}, not for these"
-    )
+    known = " and ".join(DATA_SETS.values())
+    raise ConfigError(f"--published: there are results for the signals of {known} against QCD, not for these")
 
 
-_Key = tuple[str, float | None]
-_Published = list[tuple[tuple[str, str], dict[_Key, Cell]]]
-
-
-def _find(column: Column, cells: dict[_Key, Cell]) -> Cell | None:
+def _key(column: Column) -> _Key:
     if column.discriminant is None:
-        return cells.get((column.metric, None))
-    signal = column.discriminant.signal.lower().removeprefix("jet_").removeprefix("is")
-    return cells.get((signal, column.efficiency))
+        return column.metric, None
+    is_usual = [plain_name(name) for name in column.discriminant.backgrounds] == ["qcd"]
+    return plain_name(column.discriminant.signal) if is_usual else "", column.efficiency
 
 
 def _read(name: str) -> _Published:
@@ -61,7 +53,7 @@ def _read(name: str) -> _Published:
                 cells[metric, None] = Cell(float(line[metric]))
             for signal in preset.signals:
                 (efficiency,) = preset.special.get(signal, preset.efficiencies)
-                cells[signal.lower(), efficiency] = Cell(float(line[signal]))
+                cells[plain_name(signal), efficiency] = Cell(float(line[signal]))
             model = f"{line['model']} ({line['training_jets']} jets)"
         else:
             for percent in (30, 50):

@@ -27,12 +27,12 @@ from partt.evaluate.number_text import cell_text, efficiency_text
 from partt.evaluate.run import Evaluation
 from partt.evaluate.sculpting import MIN_PASSING
 from partt.evaluate.summary import DiscriminantSummary
-from partt.evaluate.tables import LEGEND, row_title, to_csv, to_latex, to_markdown
+from partt.evaluate.tables import LEGEND, to_csv, to_latex, to_markdown
 
 VERSIONS_OF = ("numpy", "scipy", "hist", "matplotlib", "mplhep")
 MAX_LISTED = 20  # score files
 CAPTIONS = {
-    "roc": "Bands are 68 % intervals. A curve ends where no background jet passes. Point at it to read values.",
+    "roc": "Bands are 68 % intervals. A curve ends where no background jet passes. Point at one to read it.",
     "scores": "Each score for jets of all true classes; its own class is filled.",
     "confusion": "The class with the highest score. Rows add up to 100 %.",
     "calibration": "How often the class with the highest score is the true one. ECE: the mean difference "
@@ -141,7 +141,6 @@ def render(evaluation: Evaluation, figures: Sequence[FigureOnPage], about: Mappi
         num_more=max(0, len(main.files) - MAX_LISTED),
         notes=_notes(evaluation),
         table=evaluation.table,
-        row_title=row_title,
         cell_text=cell_text,
         legend=LEGEND,
         figures=figures,

@@ -26,6 +26,11 @@ class Column:
             return {"accuracy": "Accuracy", "auc": "AUC"}.get(self.metric, self.metric)
         return f"{self.discriminant.signal} Rej {100 * self.efficiency:g}%"
 
+    @property
+    def short_title(self) -> str:
+        """The heading below one that says what is quoted."""
+        return self.title.replace(" Rej ", " ") if self.metric == "rejection" else self.title
+
 
 @dataclass(frozen=True)
 class Cell:

@@ -17,8 +17,8 @@ _LATEX = {
     ">": r"\textgreater{}",
 }
 LEGEND = (
-    "68 % intervals; in brackets the background jets that pass; > is a lower limit: none passes. "
-    "± after several seeds is their spread."
+    "68 % intervals, or the spread over seeds; with the number of background jets that pass. "
+    "> is a lower limit: none passes."
 )
 
 

@@ -12,7 +12,8 @@ from partt.evaluate.passing import Floats
 from partt.evaluate.summary import DiscriminantSummary
 
 Curves = Mapping[str, Mapping[str, DiscriminantSummary]]  # model -> discriminant
-MAX_RATIO = 4.0
+MAX_RATIO = 3.0
+MIN_RATIO_JETS = 10  # background jets that pass, in both models; fewer make no ratio
 X_LABEL = r"signal efficiency $\epsilon_S$"
 Y_LABEL = r"background rejection $1/\epsilon_B$"
 
@@ -50,6 +51,7 @@ def _draw_one(curves: Curves, names: Sequence[str]) -> tuple[Figure, list[tuple[
 def _draw_compared(curves: Curves, names: Sequence[str]) -> tuple[Figure, list[tuple[Any, _Drawn]]]:
     rows, columns = grid_shape(len(names))
     figure = Figure(figsize=(2 + 3.4 * columns, 0.8 + 3.6 * rows), layout="constrained")
+    figure.get_layout_engine().set(h_pad=0.02, hspace=0.01, wspace=0.03)  # type: ignore[union-attr,call-arg]
     outer = figure.add_gridspec(rows, columns)
     reference = next(iter(curves))
     found = []
@@ -70,8 +72,8 @@ def _draw_compared(curves: Curves, names: Sequence[str]) -> tuple[Figure, list[t
         _finish(axes)
         axes.tick_params(labelbottom=False)
         axes.set_title(plain(drawn[0][2].discriminant.title))
-        low, high = ratio.get_ylim()
-        ratio.set_ylim(max(low, 0.0), min(high, MAX_RATIO))
+        _finish_ratio(ratio)
+        ratio.tick_params(labelbottom=index + columns >= len(names))
         if index % columns == 0:
             axes.set_ylabel(Y_LABEL if rows == 1 else r"$1/\epsilon_B$")
             ratio.set_ylabel("ratio", loc="center")
@@ -106,7 +108,7 @@ def _draw_ratio(
     axes: Any, one: DiscriminantSummary, reference: DiscriminantSummary, shade: str, style: str
 ) -> None:
     points, other = one.curve, reference.curve
-    is_known = (points.num_passing > 0) & (other.num_passing > 0)
+    is_known = np.minimum(points.num_passing, other.num_passing) >= MIN_RATIO_JETS
 
     def ratio(values: Floats) -> Floats:
         return values[is_known] / other.rejection[is_known]
@@ -125,10 +127,16 @@ def _draw_ratio(
 def _finish(axes: Any) -> None:
     axes.set_yscale("log")
     axes.set_xlim(0, 1)
-    values = np.concatenate([line.get_ydata() for line in axes.get_lines()] or [np.ones(1)])
+    values = np.concatenate([np.ones(1), *(line.get_ydata() for line in axes.get_lines())])
     axes.set_ylim(1, 10 ** np.ceil(np.log10(max(values.max(initial=1.0), 1.0)) + 0.1))
     axes.xaxis.set_major_locator(FixedLocator([0, 0.2, 0.4, 0.6, 0.8, 1]))
     axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
+
+
+def _finish_ratio(axes: Any) -> None:
+    values = np.concatenate([np.ones(1), *(line.get_ydata() for line in axes.get_lines())])
+    axes.axhline(1.0, color="grey", linewidth=0.8, zorder=0)
+    axes.set_ylim(max(0.0, values.min() - 0.2), min(MAX_RATIO, values.max() + 0.2))
 
 
 def _hover(axes: Any, drawn: _Drawn) -> dict[str, Any]:

@@ -68,8 +68,8 @@ def house_style() -> Iterator[None]:
 
 
 def grid_shape(number: int) -> tuple[int, int]:
-    """Return rows and columns for small panels."""
-    columns = 1 if number == 1 else 2 if number <= 4 else 3
+    """Return rows and columns for small panels, with few gaps."""
+    columns = {1: 1, 2: 2, 3: 3, 4: 2, 5: 3, 6: 3, 9: 3, 10: 5}.get(number, 4)
     return -(-number // columns), columns
 
 

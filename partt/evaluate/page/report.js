@@ -1,7 +1,7 @@
 "use strict";
 // Headings sort their tables: numbers by data-value, the rest as text; once more turns the order.
 for (const table of document.querySelectorAll("table.sortable")) {
-  const heads = [...table.tHead.rows[0].cells];
+  const heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
   heads.forEach((head, column) => {
     const sort = () => {
       const ascending = head.getAttribute("aria-sort") !== "ascending";
