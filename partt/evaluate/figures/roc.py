@@ -25,7 +25,7 @@ def draw_roc(curves: Curves) -> tuple[Figure, list[dict[str, Any]]]:
     """
     names = list(dict.fromkeys(name for model in curves.values() for name in model))
     figure, hovers = _draw_compared(curves, names) if len(curves) > 1 else _draw_one(curves, names)
-    figure.canvas.draw()  # the layout is known only now
+    figure.draw_without_rendering()  # the layout is known only now
     return figure, [_hover(axes, drawn) for axes, drawn in hovers]
 
 

@@ -87,6 +87,8 @@ def panels(figure: Figure, number: int, **options: Any) -> Sequence[Any]:
 
 def write_figure(figure: Figure, folder: Path, name: str) -> str:
     """Write a figure as PDF and PNG; return it as an SVG image, for a web page."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # it stays as it is: laying it out again takes longer than drawing
     for suffix in ("pdf", "png"):
         with atomic_path(folder / f"{name}.{suffix}") as temporary:
             figure.savefig(temporary, dpi=150)
