@@ -63,7 +63,9 @@ def test_files_that_weaver_writes(tmp_path, monkeypatch):
     path = tmp_path / "pred.root"
     logger = logging.getLogger("weaver")
     monkeypatch.setattr(logger, "info", lambda *_, **__: None, raising=False)
-    monkeypatch.setattr("weaver.train._logger", SimpleNamespace(info=lambda *_, **__: None, error=pytest.fail))
+    monkeypatch.setattr(
+        "weaver.train._logger", SimpleNamespace(info=lambda *_, **__: None, error=pytest.fail)
+    )
     save_root(None, str(path), config, probabilities, {"_label_": labels}, observers)
     file = recognise(inspect_file(str(path)))
     assert dict(file.score_columns) == {name: f"score_label_{name}" for name in CLASSES}
@@ -83,7 +85,9 @@ def test_labels_named_after_their_branch(tmp_path):
     table = {f"score_jet_is{name}": probabilities[:, i].copy() for i, name in enumerate(("Top", "QCD"))}
     table |= {f"jet_is{name}": labels == i for i, name in enumerate(("Top", "QCD"))}
     write_tree(tmp_path / "scores.root", table)
-    same(read(tmp_path / "scores.root"), scores_from_arrays(("jet_isTop", "jet_isQCD"), probabilities, labels))
+    same(
+        read(tmp_path / "scores.root"), scores_from_arrays(("jet_isTop", "jet_isQCD"), probabilities, labels)
+    )
 
 
 def test_what_is_left_out_is_counted(tmp_path):
@@ -95,7 +99,12 @@ def test_what_is_left_out_is_counted(tmp_path):
     table["weight"][23:27] = [np.nan, np.inf, -np.inf, -1.0]  # the last one is a weight
     write_tree(tmp_path / "scores.root", table)
     scores = read(tmp_path / "scores.root", weights="weight")
-    assert scores.left_out == {"not selected": 10, "score is NaN": 10, "no class": 3, "weight is not finite": 3}
+    assert scores.left_out == {
+        "not selected": 10,
+        "score is NaN": 10,
+        "no class": 3,
+        "weight is not finite": 3,
+    }
     assert scores.num_rows == 100
     assert scores.num_jets == 100 - 26
 
@@ -108,8 +117,16 @@ def test_what_is_left_out_is_counted(tmp_path):
         ({}, [f"score_{name}" for name in CLASSES], "has no score_<class> columns"),
         ({}, ["score_Hbb", "score_Tbl"], "scores of one class only, 'QCD'"),
         ({"label_Hbb": np.ones(50, dtype=np.int32)}, [], r"entry \d+ has several labels: label_.*Hbb"),
-        ({"score_QCD": np.full(50, 3, dtype=np.float32)}, [], "entry 0 has a score outside 0 to 1; was the softmax"),
-        ({"score_QCD": np.full(50, np.nan, dtype=np.float32)}, [], r"no jets left to evaluate \(score is NaN: 50\)"),
+        (
+            {"score_QCD": np.full(50, 3, dtype=np.float32)},
+            [],
+            "entry 0 has a score outside 0 to 1; was the softmax",
+        ),
+        (
+            {"score_QCD": np.full(50, np.nan, dtype=np.float32)},
+            [],
+            r"no jets left to evaluate \(score is NaN: 50\)",
+        ),
         ({"selected": np.zeros(50, dtype=bool)}, [], r"no jets left to evaluate \(not selected: 50\)"),
     ],
 )

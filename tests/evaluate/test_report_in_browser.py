@@ -114,7 +114,9 @@ def test_nothing_is_fetched_and_nothing_complains(browser, page):
     assert browser.get_log("browser") == []
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     requests = [
-        message["params"]["request"]["url"] for message in messages if message["method"] == "Network.requestWillBeSent"
+        message["params"]["request"]["url"]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
     ]
     assert page.as_uri() in requests
     assert {url.partition(":")[0] for url in requests} <= {"file", "data"}

@@ -74,7 +74,9 @@ def test_bins_by_hand():
     found = binned_efficiency(passed, None, observer, {"x": np.array([0.0, 1.0, 2.0])})
     assert found.num_jets.tolist() == [2, 2]
     assert found.efficiency.value.tolist() == [0.5, 1.0]
-    weighted = binned_efficiency(passed, np.array([3.0, 1, 1, 1, 1, 1]), observer, {"x": np.array([0.0, 1.0, 2.0, 9])})
+    weighted = binned_efficiency(
+        passed, np.array([3.0, 1, 1, 1, 1, 1]), observer, {"x": np.array([0.0, 1.0, 2.0, 9])}
+    )
     assert weighted.efficiency.value.tolist() == [0.75, 1.0, 0.5]
     empty = binned_efficiency(passed, None, observer, {"x": np.array([5.0, 6.0])})
     assert np.isnan(empty.efficiency.value).all()
@@ -89,7 +91,9 @@ def test_correctionlib_reads_it_back(summary):
         for truth, binned in working_point.by_class.items():
             for number, (pt, eta) in enumerate([(600.0, -1.0), (600.0, 1.0), (800.0, -1.0), (800.0, 1.0)]):
                 for variation, values in zip(("nominal", "down", "up"), binned.efficiency, strict=True):
-                    assert correction.evaluate(name, truth, variation, pt, eta) == pytest.approx(values[number])
+                    assert correction.evaluate(name, truth, variation, pt, eta) == pytest.approx(
+                        values[number]
+                    )
     inside = correction.evaluate("eps_s=0.5", "Hbb", "nominal", 999.0, 1.0)
     assert correction.evaluate("eps_s=0.5", "Hbb", "nominal", 5000.0, 7.0) == inside
 
@@ -98,7 +102,9 @@ def test_correctionlib_without_observers_and_with_empty_bins(scores):
     for bins in ({}, {"jet_pt": np.array([0.0, 100.0, 1000.0])}):
         summary = summarise(scores, Plan(choose_discriminants(CLASSES, signals=["Hbb"]), bins=bins))
         correction = correctionlib.CorrectionSet.from_string(to_correctionlib(summary))["Hbb_vs_QCD"]
-        assert correction.evaluate("eps_s=0.5", "Hbb", "nominal", *[50.0] * len(bins)) == pytest.approx(0.5, abs=0.001)
+        assert correction.evaluate("eps_s=0.5", "Hbb", "nominal", *[50.0] * len(bins)) == pytest.approx(
+            0.5, abs=0.001
+        )
 
 
 def test_several_backgrounds_are_added_with_their_fractions(scores):
@@ -124,7 +130,11 @@ def test_presets():
     assert found["Tbqq"].efficiencies == (0.5,)
     assert all(dict(one.backgrounds) == {"QCD": 1.0} for one in found.values())
     (top,) = choose_discriminants(("jet_isTop", "jet_isQCD"))
-    assert (top.signal, dict(top.backgrounds), top.efficiencies) == ("jet_isTop", {"jet_isQCD": 1.0}, (0.3, 0.5))
+    assert (top.signal, dict(top.backgrounds), top.efficiencies) == (
+        "jet_isTop",
+        {"jet_isQCD": 1.0},
+        (0.3, 0.5),
+    )
     (quark,) = choose_discriminants(("gluon", "quark"), "qg")
     assert (quark.signal, list(quark.backgrounds)) == ("quark", ["gluon"])
     (other,) = choose_discriminants(("a", "b"))
