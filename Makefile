@@ -25,6 +25,7 @@ benchmark: $(STAMP)
 	$(BIN)/python benchmarks/bench_reading.py --json benchmarks/reading.json
 	$(BIN)/python benchmarks/bench_simulate.py
 	$(BIN)/python benchmarks/bench_model.py --json benchmarks/model.json
+	$(BIN)/python benchmarks/bench_evaluate.py --json benchmarks/evaluate.json
 
 # Write constraints.txt anew from the newest versions that work together; torch and pythia8mc stay as they are.
 constraints:

@@ -62,6 +62,7 @@ class DiscriminantSummary:
     """How well one signal is told from its background."""
 
     discriminant: Discriminant
+    class_number: int  # of the signal: it has the same colour in all figures
     num_signal: int
     num_background: int
     area: float
@@ -177,6 +178,7 @@ def _summarise_discriminant(scores: Scores, discriminant: Discriminant, plan: Pl
         )
     return DiscriminantSummary(
         discriminant=discriminant,
+        class_number=scores.class_names.index(discriminant.signal),
         num_signal=len(signal.values),
         num_background=len(background.values),
         area=area(signal, background),

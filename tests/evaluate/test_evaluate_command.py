@@ -17,7 +17,7 @@ from toy_scores import CLASSES, random_scores, score_table, write_scores
 
 
 def test_the_whole_report(tmp_path, capsys):
-    seeds = [write_scores(tmp_path / f"seed{seed}.root", seed=seed, jets_seed=0) for seed in range(2)]
+    seeds = [write_scores(tmp_path / f"seed{seed}.root", 1500, seed=seed, jets_seed=0) for seed in range(2)]
     other = write_scores(tmp_path / "other.root", 700, seed=7)
     (tmp_path / "predict.json").write_text(json.dumps({"tagger_sha256": "abc123", "classes": ["QCD"]}))
     (tmp_path / "run").mkdir()
@@ -65,7 +65,7 @@ def test_the_whole_report(tmp_path, capsys):
         "seed0.root",
         partt.__version__,
         "ParT (100M jets)",
-        "600 jets of 3 classes",
+        "1,500 jets of 3 classes",
     ):
         assert words_on_page in page
     points = json.loads((out / "working_points.json").read_text())["discriminants"]["Hbb_vs_QCD"][
@@ -77,7 +77,7 @@ def test_the_whole_report(tmp_path, capsys):
     assert 0 < efficiencies["Hbb_vs_QCD"].evaluate("eps_s=0.8", "QCD", "up", 600.0, 0.1) < 1
     assert (out / "table.tex").read_text().count(r"\midrule") == 2
     assert (out / "metrics.csv").read_text().startswith("model,source,seeds,jets,metric")
-    assert "| ParT (2 seeds) | 600 |" in (out / "table.md").read_text()
+    assert "| ParT (2 seeds) | 1,500 |" in (out / "table.md").read_text()
 
 
 def scores(probabilities, labels, classes=CLASSES, **options):
@@ -85,7 +85,8 @@ def scores(probabilities, labels, classes=CLASSES, **options):
 
 
 def degenerate(case):
-    probabilities, labels = random_scores(300)
+    labels = np.arange(300) % 3
+    probabilities = np.roll(random_scores(300)[0], 1, axis=0)
     mass = {"observers": {"jet_sdmass": np.linspace(0, 200, 300), "jet_pt": np.full(300, 600.0)}}
     if case == "equal scores":
         return scores(np.full((300, 3), 1 / 3), labels, **mass)
@@ -105,7 +106,7 @@ def degenerate(case):
 
 
 EDGES = {
-    "equal scores": ("1.000 [100]", "0.500"),
+    "equal scores": ("1.000 +0.019 −0.000 [100]", "0.500"),
     "nothing passes": ("> 54 [0]", "1.000"),
     "one class has jets": ("–", "–"),
     "a class without jets": ("–", None),
@@ -124,7 +125,7 @@ def test_edges_have_a_sensible_result(case):
     rejection, area = EDGES[case]
     cells = found.table.rows[0].cells
     if rejection is not None:
-        assert plain_text(cell_text(cells[2])).replace("[96]", "[100]").replace("> 52", "> 54") == rejection
+        assert plain_text(cell_text(cells[2])) == rejection
     if area is not None:
         assert cell_text(cells[1]).value == area
     if rejection == "–":
@@ -202,4 +203,4 @@ def test_no_torch(tmp_path):
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
-    assert not result.stderr
+    assert "Warning" not in result.stderr

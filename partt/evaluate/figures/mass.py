@@ -13,14 +13,12 @@ from partt.evaluate.summary import DiscriminantSummary
 
 def draw_mass(discriminants: Mapping[str, DiscriminantSummary]) -> Figure | None:
     """Draw a panel for each discriminant whose cut leaves enough background; None if there are none."""
-    shown = [
-        (number, one, one.sculpting) for number, one in enumerate(discriminants.values()) if one.sculpting
-    ]
+    shown = [(one, one.sculpting) for one in discriminants.values() if one.sculpting]
     if not shown:
         return None
     rows, columns = grid_shape(len(shown))
     figure = Figure(figsize=(1.6 + 3.0 * columns, 1.2 + 2.2 * rows), layout="constrained")
-    for axes, (number, one, sculpting) in zip(panels(figure, len(shown), sharex=True), shown, strict=True):
+    for axes, (one, sculpting) in zip(panels(figure, len(shown), sharex=True), shown, strict=True):
         mplhep.histplot(
             sculpting.before,
             sculpting.edges,
@@ -36,7 +34,7 @@ def draw_mass(discriminants: Mapping[str, DiscriminantSummary]) -> Figure | None
             ax=axes,
             histtype="step",
             yerr=False,
-            color=colour(number),
+            color=colour(one.class_number),
             linewidth=1.6,
             label=f"after cut: {sculpting.num_passing:,}",
             flow="none",
@@ -45,7 +43,7 @@ def draw_mass(discriminants: Mapping[str, DiscriminantSummary]) -> Figure | None
         axes.set_xlim(sculpting.edges[0], sculpting.edges[-1])
         axes.set_ylim(0, 1.35 * max(sculpting.before.max(), sculpting.after.max()))
         axes.legend(loc="upper right", fontsize=8.5, title=_distance(sculpting), title_fontsize=8.5)
-    figure.supxlabel(axis_label(shown[0][2].observer), fontsize=12)
+    figure.supxlabel(axis_label(shown[0][1].observer), fontsize=12)
     figure.supylabel("fraction of background jets", fontsize=12)
     return figure
 

@@ -28,9 +28,9 @@ def draw_dependence(discriminants: Mapping[str, DiscriminantSummary], observer: 
         working_point = one.working_points[0]
         signal, background = working_point.signal_by[observer], working_point.background_by[observer]
         place = number - (len(discriminants) - 1) / 2
-        style = {"color": colour(number), "marker": MARKERS[number % len(MARKERS)], "markersize": 4,
+        style = {"color": colour(one.class_number), "marker": MARKERS[number % len(MARKERS)], "markersize": 4,
                  "linestyle": "none", "linewidth": 1.2}  # fmt: skip
-        label = plain(f"{one.discriminant.title}, {_spelled(working_point.point.request)}")
+        label = f"{plain(one.discriminant.title)}, {_spelled(working_point.point.request)}"
         centres = _centres(signal, place, len(discriminants))
         value, low, high = (values[signal.num_jets > 0] for values in signal.efficiency)
         errors = np.maximum([value - low, high - value], 0)
@@ -44,7 +44,6 @@ def draw_dependence(discriminants: Mapping[str, DiscriminantSummary], observer: 
     upper.set_ylim(0, 1.05)
     upper.set_ylabel(r"signal efficiency $\epsilon_S$")
     lower.set_yscale("log")
-    lower.set_ylim(bottom=1)
     lower.set_ylabel(r"rejection $1/\epsilon_B$")
     lower.set_xlabel(axis_label(observer))
     figure.legend(loc="outside upper center", ncols=1 if len(discriminants) < 3 else 3, fontsize=8.5)
@@ -75,4 +74,4 @@ def _draw_rejection(
 
 
 def _spelled(request: Request) -> str:
-    return f"{'ε_S' if request.of == 'eps_s' else 'ε_B'} = {request.efficiency:g}"
+    return rf"$\epsilon_{'S' if request.of == 'eps_s' else 'B'}$ = {request.efficiency:g}"

@@ -37,8 +37,8 @@ def _draw_one(curves: Curves, names: Sequence[str]) -> tuple[Figure, list[tuple[
     axes = figure.subplots()
     (model,) = curves.values()
     drawn: _Drawn = []
-    for number, name in enumerate(names):
-        label = model[name].discriminant.title
+    for name in names:
+        label, number = model[name].discriminant.title, model[name].class_number
         _draw_curve(axes, model[name], colour(number), line(number), label)
         drawn.append((label, colour(number), model[name]))
     _finish(axes)

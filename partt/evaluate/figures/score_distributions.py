@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator
 
 from partt.evaluate.figures.style import colour, grid_shape, line, panels, plain
 from partt.evaluate.summary import Summary
@@ -38,6 +39,7 @@ def draw_scores(summary: Summary) -> Figure:
                 )
         axes.set_yscale("log")
         axes.set_xlim(0, 1)
+        axes.xaxis.set_major_locator(FixedLocator([0, 0.5] if num_panels > 1 else [0, 0.5, 1]))
         axes.set_title(plain(f"score {names[number]}"))
     all_axes[0].set_ylim(lowest / 2, summary.histograms.max() * 2)
     figure.supxlabel("score")
