@@ -43,6 +43,8 @@ def efficiency_text(value: float, low: float, high: float) -> CellText:
     """Round an efficiency to two digits of its (smaller) error."""
     if math.isnan(value):
         return CellText(NO_RESULT)
+    if value == 0:
+        return CellText(f"< {_two_digits(high)}")
     return cell_text(Cell(value, low, high))
 
 

@@ -54,6 +54,7 @@ class FigureOnPage:
     title: str
     caption: str
     image: str  # data URI
+    width: float  # inches
     hover: Sequence[dict[str, Any]]
 
 
@@ -97,8 +98,8 @@ def draw_figures(
     found: list[FigureOnPage] = []
 
     def add(name: str, title: str, figure: Figure, hover: Sequence[dict[str, Any]] = ()) -> None:
-        caption = CAPTIONS[name.partition("_")[0]]
-        found.append(FigureOnPage(name, title, caption, write_figure(figure, folder, name), hover))
+        caption, width = CAPTIONS[name.partition("_")[0]], float(figure.get_figwidth())
+        found.append(FigureOnPage(name, title, caption, write_figure(figure, folder, name), width, hover))
 
     if main.discriminants:
         curves = {model: seeds[0].discriminants for model, seeds in evaluation.models.items()}

@@ -31,24 +31,15 @@ for (const figure of document.querySelectorAll("figure[data-hover]")) {
   const tip = Object.assign(document.createElement("div"), { className: "tip", hidden: true });
   picture.append(dot, tip);
 
-  // where the drawing itself is inside of the image's box, which keeps its shape
-  const drawing = () => {
-    const box = image.getBoundingClientRect();
-    const scale = Math.min(box.width / image.naturalWidth, box.height / image.naturalHeight);
-    const [width, height] = [image.naturalWidth * scale, image.naturalHeight * scale];
-    const left = getComputedStyle(image).objectPosition.startsWith("0%") ? 0 : (box.width - width) / 2;
-    return { left, top: (box.height - height) / 2, width, height };
-  };
   const place = (panel, point, area) => {
     const [left, top, right, bottom] = panel.box;
     const x = (point[0] - panel.x[0]) / (panel.x[1] - panel.x[0]);
     const y = Math.log(point[1] / panel.y[0]) / Math.log(panel.y[1] / panel.y[0]);
-    return [area.left + area.width * (left + x * (right - left)), area.top + area.height * (bottom - y * (bottom - top))];
+    return [area.width * (left + x * (right - left)), area.height * (bottom - y * (bottom - top))];
   };
   const show = event => {
-    const area = drawing();
-    const origin = image.getBoundingClientRect();
-    const mouse = [event.clientX - origin.left, event.clientY - origin.top];
+    const area = image.getBoundingClientRect();
+    const mouse = [event.clientX - area.left, event.clientY - area.top];
     let best = { distance: 40 };
     for (const panel of panels) for (const curve of panel.curves) for (const point of curve.points) {
       const at = place(panel, point, area);
@@ -61,9 +52,9 @@ for (const figure of document.querySelectorAll("figure[data-hover]")) {
     dot.style.cssText = `left: ${best.at[0]}px; top: ${best.at[1]}px; background: ${best.curve.colour}`;
     tip.textContent = `${best.curve.label}\nε_S = ${efficiency}\n1/ε_B = ${rejection.toPrecision(4)}` +
       `\nthreshold ${threshold}\n${passing.toLocaleString("en")} background jets`;
-    const isRight = best.at[0] > origin.width / 2;
-    tip.style.cssText = `top: ${best.at[1] + 12}px; ` +
-      (isRight ? `right: ${origin.width - best.at[0] + 12}px` : `left: ${best.at[0] + 12}px`);
+    const isRight = best.at[0] > area.width / 2;
+    const shift = isRight ? "translateX(calc(-100% - 24px))" : "none";
+    tip.style.cssText = `top: ${best.at[1] + 12}px; left: ${best.at[0] + 12}px; transform: ${shift}`;
   };
   picture.addEventListener("mousemove", show);
   picture.addEventListener("mouseleave", () => { dot.hidden = tip.hidden = true; });
