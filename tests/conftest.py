@@ -38,6 +38,15 @@ def xrootd_program() -> str:
 
 
 @pytest.fixture(scope="session")
+def chromium_programs() -> tuple[str, str]:
+    """Return the paths of Chromium and of the program that drives it."""
+    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if browser is None or driver is None:
+        skip_or_fail("no chromium, or no chromedriver (Debian: apt-get install chromium chromium-driver)")
+    return str(browser), str(driver)
+
+
+@pytest.fixture(scope="session")
 def jet_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a file of 300 random jets."""
     return write_jets(tmp_path_factory.mktemp("jets") / "jets.root", 300)

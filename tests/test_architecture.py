@@ -10,16 +10,17 @@ import pytest
 from conftest import ROOT
 
 PACKAGE = ROOT / "partt"
-BASE = {"config", "errors", "atomic_files", "physics"}
+BASE = {"config", "errors", "atomic_files", "callable_package", "physics"}
 STAGES = {"simulate", "convert", "train", "predict", "evaluate", "export"}
 # part of partt -> the other parts that it may import
 ALLOWED = {
-    "cli": STAGES | {"tagger_file", "inference", "data", "model"} | BASE,
+    "cli": STAGES | {"tagger_file", "inference", "data", "model", "sample"} | BASE,
     **{stage: {"tagger_file", "inference", "data", "model"} | BASE for stage in STAGES},
     "tagger_file": {"inference", "data", "model"} | BASE,
     "inference": {"data"} | BASE,
     "data": BASE,
     "model": BASE,
+    "callable_package": set(),
     "physics": set(),
     "sample": set(),
     "config": {"errors"},

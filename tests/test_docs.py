@@ -6,22 +6,36 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from conftest import FIXTURES, ROOT
-from jets import write_jets
+from jets import make_jets, write_jets
 from partt.cli.main import main
 from partt.data.data_config import load_data_config
 from partt.data.made_up_jets import made_up_jets
+from partt.data.root_files import write_tree
 from partt.model.registry import build_network, network_config
 from partt.tagger_file import new_tagger, save_tagger
 from pfnano import write_pfnano
 
+CLASSES = ("QCD", "Hbb", "Tbl")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(page, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def write_scores(path, seed: int) -> None:
+    """Write scores as `partt predict` does, of a tagger that is right more often than not."""
+    jets = make_jets(600, CLASSES, seed)
+    labels = np.stack([jets[f"label_{name}"] for name in CLASSES])
+    odds = np.exp(np.random.default_rng(seed).normal(size=labels.shape) + 2 * labels)
+    scores = (odds / odds.sum(axis=0)).astype(np.float32)
+    observers = {name: jets[name] for name in ("jet_pt", "jet_eta", "jet_sdmass")}
+    flags = {f"label_{name}": jets[f"label_{name}"] for name in CLASSES}
+    write_tree(path, {f"score_{name}": scores[i] for i, name in enumerate(CLASSES)} | flags | observers)
 
 
 @pytest.fixture
@@ -38,6 +52,8 @@ def folder(tmp_path, monkeypatch):
     ):
         write_jets(tmp_path / f"{name}.root", 600, [label], seed)
     write_pfnano(tmp_path / "pfnano.root")
+    for seed, name in enumerate(["part", "particlenet"]):
+        write_scores(tmp_path / f"scores/{name}.root", seed)
     (tmp_path / "files.txt").write_text("TTBar:data/TTBar_*.root\n")
     shutil.copy(FIXTURES / "part_small_weaver04.pt", tmp_path / "ParT_full.pt")
     for name in ("train", "val"):

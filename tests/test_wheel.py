@@ -50,4 +50,7 @@ def test_the_wheel_holds_what_the_repository_shows(wheel):
         for path in (ROOT / folder).iterdir():
             assert f"partt/{folder}/{path.name}" in names
     assert "partt/py.typed" in names
+    for folder in ("page", "published"):
+        for path in (ROOT / "partt" / "evaluate" / folder).iterdir():
+            assert f"partt/evaluate/{folder}/{path.name}" in names
     assert not [name for name in names if name.startswith("tests/")]

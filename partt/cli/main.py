@@ -18,6 +18,7 @@ VERBS = {
     "check": "prove, before a long job, that files and data config fit together",
     "train": "train a network on labelled jets as a recipe says",
     "predict": "score new jets, labelled or not, and lose none",
+    "evaluate": "make the results table, figures and report of scores",
     "import-weaver": "turn a network that weaver-core trained (.pt) into a tagger file",
     "export-weaver": "turn a tagger file into weights that weaver-core loads (.pt)",
 }

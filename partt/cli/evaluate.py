@@ -1,0 +1,140 @@
+"""`partt evaluate`: the results table, figures and working points of one or several taggers."""
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from partt.cli.screen import make_console, progress_bar
+from partt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from partt.evaluate.results_table import ResultsTable
+
+EPILOG = """\
+examples:
+  partt evaluate 'scores/*.root' --out report
+  partt evaluate part.root --compare ParticleNet=particlenet.root --published --out report
+  partt evaluate seed1.root seed2.root seed3.root --name ParT --out report     (same jets: seeds)
+  partt evaluate scores.root --signal Hbb Hcc --background QCD:0.9,Zqq:0.1 --out report
+  partt evaluate scores.root --working-points eps_s=0.5,0.8 eps_b=0.01 --bins jet_pt=500,750,1000 --out report
+
+The folder gets report.html (one file, works offline), figures as PDF and PNG, table.md, table.tex,
+metrics.csv, metrics.json, working_points.json and efficiencies.json (for correctionlib).
+docs/evaluation.md has the definitions.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "scores",
+        metavar="SCORES",
+        nargs="+",
+        help="prediction files of partt or weaver, ROOT or parquet: GLOB, @LIST or URL",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="REPORT", help="folder for the report")
+    parser.add_argument("--name", help="of the model (default: the name of the first file)")
+    parser.add_argument(
+        "--preset",
+        choices=["jetclass", "top", "qg"],
+        help="what to quote (default: found by the names of the classes)",
+    )
+    parser.add_argument(
+        "--signal", metavar="CLASS", nargs="+", default=[], help="(default: all but the background)"
+    )
+    parser.add_argument(
+        "--background",
+        metavar="CLASS[:FRACTION],...",
+        nargs="+",
+        default=[],
+        help="(default: QCD); several: their scores are added, times the fractions",
+    )
+    parser.add_argument("--weights", metavar="NAME", help="the column with the weights of jets")
+    parser.add_argument(
+        "--bins",
+        metavar="NAME=EDGE,...",
+        nargs="+",
+        default=[],
+        help="bins of an observer (default: of jet_pt and jet_eta, if they are there)",
+    )
+    parser.add_argument("--mass", metavar="NAME", help="observer for mass sculpting (default: jet_sdmass)")
+    parser.add_argument(
+        "--working-points",
+        metavar="EPS=VALUE,...",
+        nargs="+",
+        default=[],
+        help="eps_s=0.5,0.8 eps_b=0.01 (default: the efficiencies of the results table)",
+    )
+    parser.add_argument("--compare", metavar="NAME=SCORES", nargs="+", default=[], help="other models")
+    parser.add_argument("--published", action="store_true", help="add published results, of other data sets")
+    parser.add_argument(
+        "--run",
+        dest="run_folder",
+        type=Path,
+        metavar="FOLDER",
+        help="the run folder of the training, for its curves",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Evaluate and print the results table."""
+    from partt.evaluate.plan import parse_backgrounds, parse_bins
+    from partt.evaluate.run import evaluate
+
+    with progress_bar("evaluating", unit="jets (read, then evaluated)") as progress:
+        found = evaluate(
+            options.scores,
+            out=options.out,
+            name=options.name,
+            preset=options.preset,
+            signals=options.signal,
+            backgrounds=parse_backgrounds(options.background),
+            weights=options.weights,
+            bins={name: edges.tolist() for name, edges in parse_bins(options.bins).items()},
+            mass=options.mass,
+            working_points=options.working_points,
+            compare=_models(options.compare),
+            published=options.published,
+            run_folder=options.run_folder,
+            command=f"partt {shlex.join(sys.argv[1:])}",
+            progress=progress,
+        )
+    make_console().print(_screen_table(found.table))
+    for name, seeds in found.models.items():
+        for reason, count in seeds[0].left_out.items():
+            print(f"{name}: {count:,} of {seeds[0].num_rows:,} rows left out: {reason}")
+        for note in seeds[0].notes:
+            print(f"{name}: {note}")
+    print(f"report: {options.out / 'report.html'}")
+    return 0
+
+
+def _models(texts: list[str]) -> dict[str, list[str]]:
+    """Read NAME=SCORES; a name that comes again adds files."""
+    models: dict[str, list[str]] = {}
+    for text in texts:
+        name, equals, location = text.partition("=")
+        if not (name and equals and location):
+            raise ConfigError(f"--compare {text}: should be NAME=SCORES, like ParticleNet=scores.root")
+        models.setdefault(name, []).append(location)
+    return models
+
+
+def _screen_table(results: "ResultsTable") -> Table:
+    """Turn the table around, to fit a terminal: models as columns; published ones are in the report."""
+    from partt.evaluate.number_text import cell_text
+    from partt.evaluate.tables import plain_text, row_title
+
+    table = Table("", title=r"68 % intervals \[background jets that pass]")
+    rows = [row for row in results.rows if not row.source]
+    for row in rows:
+        table.add_column(row_title(row).replace("[", r"\["), justify="right")
+    for number, column in enumerate(results.columns):
+        cells = (plain_text(cell_text(row.cells[number])).replace("[", r"\[") for row in rows)
+        table.add_row(column.title.replace("[", r"\["), *cells)
+    return table

@@ -1,0 +1,97 @@
+"""How all figures look, and how they are written."""
+
+import base64
+import io
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from partt.atomic_files import atomic_path
+
+# Ten colours that people with any colour vision tell apart (M. Petroff, arXiv:2107.02270).
+COLOURS = (
+    "#3f90da", "#ffa90e", "#bd1f01", "#832db6", "#94a4a2",
+    "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd",
+)  # fmt: skip
+LINES = ("-", "--", "-.", ":")
+MARKERS = "osD^vP*Xph"
+_CHANGES: Any = {
+    "font.size": 11,
+    "font.family": ["TeX Gyre Heros", "DejaVu Sans"],
+    "figure.figsize": (6.4, 5.0),
+    "axes.linewidth": 1.0,
+    "axes.labelsize": 12,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "xtick.labelsize": 10,
+    "ytick.labelsize": 10,
+    "xtick.major.size": 6,
+    "xtick.minor.size": 3,
+    "ytick.major.size": 6,
+    "ytick.minor.size": 3,
+    "xtick.major.pad": 4,
+    "legend.fontsize": 9.5,
+    "lines.linewidth": 1.5,
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
+}
+
+
+def colour(number: int) -> str:
+    """Return the colour of the n-th class or model."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def line(number: int) -> Any:
+    """Return a line style for the n-th class: with more than ten, colours repeat and lines differ."""
+    return LINES[number // len(COLOURS) % len(LINES)]
+
+
+def plain(name: str) -> str:
+    """Let a name stand as it is: matplotlib would read $ as mathematics."""
+    return name.replace("$", r"\$")
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Draw in mplhep's style, at the size of a page."""
+    import mplhep  # noqa: PLC0415 - takes seconds to import
+
+    with rc_context(mplhep.style.CMS), rc_context(_CHANGES), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box stands for it
+        yield
+
+
+def grid_shape(number: int) -> tuple[int, int]:
+    """Return rows and columns for small panels, with few gaps."""
+    columns = {1: 1, 2: 2, 3: 3, 4: 2, 5: 3, 6: 3, 9: 3, 10: 5}.get(number, 4)
+    return -(-number // columns), columns
+
+
+def panels(figure: Figure, number: int, **options: Any) -> Sequence[Any]:
+    """Return axes for small panels, none of them empty."""
+    rows, columns = grid_shape(number)
+    axes = figure.subplots(rows, columns, squeeze=False, **options).ravel()
+    for empty in axes[number:]:
+        empty.remove()
+    for index in range(number):  # shared ticks belong below the last panel of each column
+        if index + columns >= number:
+            axes[index].tick_params(labelbottom=True)
+    return list(axes[:number])
+
+
+def write_figure(figure: Figure, folder: Path, name: str) -> str:
+    """Write a figure as PDF and PNG; return it as an SVG image, for a web page."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # it stays as it is: laying it out again takes longer than drawing
+    for suffix in ("pdf", "png"):
+        with atomic_path(folder / f"{name}.{suffix}") as temporary:
+            figure.savefig(temporary, dpi=150)
+    sink = io.BytesIO()
+    figure.savefig(sink, format="svg")
+    return f"data:image/svg+xml;base64,{base64.b64encode(sink.getvalue()).decode()}"

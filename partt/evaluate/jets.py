@@ -1,0 +1,172 @@
+"""Scores of labelled jets in memory: what everything in this folder computes with.
+
+Axes: n jets of one true class, C classes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from partt.data.jagged import Array
+from partt.errors import DataError
+
+SCORE_TOLERANCE = 1e-4  # by which a score may leave [0, 1]: half precision rounds
+
+
+@dataclass(frozen=True, eq=False)
+class ClassJets:
+    """The jets of one true class."""
+
+    scores: npt.NDArray[np.float32]  # (C, n): a row is one score of all jets
+    weights: Array | None  # (n,); None: all 1
+    observers: Mapping[str, Array]  # (n,) each
+
+    def __len__(self) -> int:
+        """Return the number of jets."""
+        return int(self.scores.shape[1])
+
+    def weights_or_ones(self) -> npt.NDArray[np.float64]:
+        """Weights (n,) as numbers."""
+        return np.ones(len(self)) if self.weights is None else self.weights.astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """One set of scores: those that one network gave to the jets of a test sample."""
+
+    class_names: tuple[str, ...]
+    jets: tuple[ClassJets, ...]  # one for each class
+    num_rows: int
+    left_out: Mapping[str, int] = field(default_factory=dict)  # why -> how many rows
+    files: tuple[str, ...] = ()
+    origin: Mapping[str, Any] = field(default_factory=dict)  # what predict noted beside its files
+
+    @property
+    def num_jets(self) -> int:
+        """The number of jets of all classes."""
+        return sum(map(len, self.jets))
+
+    def of(self, class_name: str) -> ClassJets:
+        """Return the jets of a class."""
+        return self.jets[self.class_names.index(class_name)]
+
+
+def scores_from_arrays(
+    class_names: Sequence[str],
+    probabilities: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    weights: npt.ArrayLike | None = None,
+    observers: Mapping[str, npt.ArrayLike] | None = None,
+) -> Scores:
+    """Take scores (N, C) and true classes (N,), as positions in `class_names`, from memory.
+
+    Jets with a NaN score or weight, or with a negative label, are left out and counted.
+    """
+    matrix = np.asarray(probabilities)
+    truth = np.asarray(labels)
+    if matrix.ndim != 2 or matrix.shape[1] != len(class_names):
+        raise DataError(f"scores have shape {matrix.shape}; wanted: (jets, {len(class_names)})")
+    columns = {name: np.asarray(values) for name, values in (observers or {}).items()}
+    weight = None if weights is None else np.asarray(weights)
+    for what, values in [
+        ("labels", truth),
+        *columns.items(),
+        *([("weights", weight)] if weights is not None else []),
+    ]:
+        if values is None or values.shape != (len(matrix),):
+            shape = None if values is None else values.shape
+            raise DataError(f"{what} have shape {shape}; wanted: ({len(matrix)},), one for each jet")
+    collector = JetCollector(tuple(class_names), tuple(columns), weighted=weight is not None)
+    everything = np.ones(len(matrix), dtype=bool)
+    collector.add(Chunk("the arrays", 0, matrix.T, truth, weight, columns, everything))
+    return collector.finish()
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """N consecutive rows of a file."""
+
+    where: str  # the file
+    first: int  # entry
+    scores: Array  # (C, N)
+    labels: Array  # (N,), negative: none
+    weights: Array | None
+    observers: Mapping[str, Array]
+    selected: npt.NDArray[np.bool_]
+
+
+class JetCollector:
+    """Sorts chunks of jets by true class, counts what it leaves out, and joins the rest."""
+
+    def __init__(self, class_names: tuple[str, ...], observers: tuple[str, ...], *, weighted: bool) -> None:
+        self._class_names = class_names
+        self._observers = observers
+        self._weighted = weighted
+        self._parts: list[list[ClassJets]] = [[] for _ in class_names]
+        self._num_rows = 0
+        self._left_out = {"not selected": 0, "score is NaN": 0, "no class": 0, "weight is not finite": 0}
+
+    def add(self, chunk: Chunk) -> None:
+        """Take a chunk of jets."""
+        scores, labels, weights = chunk.scores, chunk.labels, chunk.weights
+        self._num_rows += len(labels)
+        keep = self._leave_out("not selected", np.ones(len(labels), dtype=bool), chunk.selected)
+        keep = self._leave_out("score is NaN", keep, np.logical_not(np.isnan(scores).any(axis=0)))
+        keep = self._leave_out("no class", keep, labels >= 0)
+        if weights is not None:
+            keep = self._leave_out("weight is not finite", keep, np.isfinite(weights))
+        wrong = keep & ((scores < -SCORE_TOLERANCE) | (scores > 1 + SCORE_TOLERANCE)).any(axis=0)
+        if wrong.any():
+            entry = chunk.first + int(np.flatnonzero(wrong)[0])
+            raise DataError(
+                f"{chunk.where}: entry {entry} has a score outside 0 to 1; was the softmax left out?"
+            )
+        if labels.max(initial=-1) >= len(self._class_names):
+            raise DataError(
+                f"{chunk.where}: label {labels.max()} in a file of {len(self._class_names)} classes"
+            )
+        for number, parts in enumerate(self._parts):
+            rows = np.flatnonzero(keep & (labels == number))
+            if len(rows):
+                parts.append(
+                    ClassJets(
+                        np.clip(scores[:, rows], 0, 1, dtype=np.float32, casting="unsafe"),
+                        None if weights is None else weights[rows],
+                        {name: chunk.observers[name][rows] for name in self._observers},
+                    )
+                )
+
+    def finish(self, files: tuple[str, ...] = (), origin: Mapping[str, Any] | None = None) -> Scores:
+        """Return all jets; the parts of a class are let go as soon as they are joined."""
+        jets = tuple(self._joined(parts) for parts in self._parts)
+        left_out = {reason: count for reason, count in self._left_out.items() if count}
+        scores = Scores(self._class_names, jets, self._num_rows, left_out, files, origin or {})
+        if scores.num_jets == 0:
+            reasons = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.items()) or "no rows"
+            raise DataError(f"{', '.join(files[:3]) or 'the arrays'}: no jets left to evaluate ({reasons})")
+        return scores
+
+    def _leave_out(
+        self, reason: str, keep: npt.NDArray[np.bool_], good: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.bool_]:
+        self._left_out[reason] += int(np.count_nonzero(keep & ~good))
+        return keep & good
+
+    def _joined(self, parts: list[ClassJets]) -> ClassJets:
+        if not parts:
+            nothing = np.empty(0, dtype=np.float32)
+            return ClassJets(
+                np.empty((len(self._class_names), 0), dtype=np.float32),
+                nothing if self._weighted else None,
+                dict.fromkeys(self._observers, nothing),
+            )
+        weights = [part.weights for part in parts if part.weights is not None]
+        observers = {
+            name: np.concatenate([part.observers[name] for part in parts]) for name in self._observers
+        }
+        joined = np.concatenate([part.scores for part in parts], axis=1)
+        parts.clear()
+        return ClassJets(joined, np.concatenate(weights) if weights else None, observers)

@@ -1,0 +1,61 @@
+"use strict";
+// Headings sort their tables: numbers by data-value, the rest as text; once more turns the order.
+for (const table of document.querySelectorAll("table.sortable")) {
+  const heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
+  heads.forEach((head, column) => {
+    const sort = () => {
+      const ascending = head.getAttribute("aria-sort") !== "ascending";
+      heads.forEach(other => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", ascending ? "ascending" : "descending");
+      const key = row => row.cells[column].dataset.value ?? row.cells[column].textContent.trim();
+      const compare = (a, b) => {
+        const [x, y] = [key(a), key(b)];
+        const difference = x !== "" && y !== "" ? x - y : NaN;
+        return Number.isNaN(difference) ? x.localeCompare(y, undefined, { numeric: true }) : difference;
+      };
+      const rows = [...table.tBodies[0].rows].sort((a, b) => (ascending ? 1 : -1) * compare(a, b));
+      table.tBodies[0].append(...rows);
+    };
+    head.tabIndex = 0;
+    head.addEventListener("click", sort);
+    head.addEventListener("keydown", event => { if (event.key === "Enter") sort(); });
+  });
+}
+
+// Pointing at a ROC curve shows the nearest point of it.
+for (const figure of document.querySelectorAll("figure[data-hover]")) {
+  const panels = JSON.parse(figure.dataset.hover);
+  const image = figure.querySelector("img");
+  const picture = figure.querySelector(".picture");
+  const dot = Object.assign(document.createElement("div"), { className: "dot", hidden: true });
+  const tip = Object.assign(document.createElement("div"), { className: "tip", hidden: true });
+  picture.append(dot, tip);
+
+  const place = (panel, point, area) => {
+    const [left, top, right, bottom] = panel.box;
+    const x = (point[0] - panel.x[0]) / (panel.x[1] - panel.x[0]);
+    const y = Math.log(point[1] / panel.y[0]) / Math.log(panel.y[1] / panel.y[0]);
+    return [area.width * (left + x * (right - left)), area.height * (bottom - y * (bottom - top))];
+  };
+  const show = event => {
+    const area = image.getBoundingClientRect();
+    const mouse = [event.clientX - area.left, event.clientY - area.top];
+    let best = { distance: 40 };
+    for (const panel of panels) for (const curve of panel.curves) for (const point of curve.points) {
+      const at = place(panel, point, area);
+      const distance = Math.hypot(at[0] - mouse[0], at[1] - mouse[1]);
+      if (distance < best.distance) best = { distance, at, curve, point };
+    }
+    dot.hidden = tip.hidden = !best.curve;
+    if (!best.curve) return;
+    const [efficiency, rejection, threshold, passing] = best.point;
+    dot.style.cssText = `left: ${best.at[0]}px; top: ${best.at[1]}px; background: ${best.curve.colour}`;
+    tip.textContent = `${best.curve.label}\nε_S = ${efficiency}\n1/ε_B = ${rejection.toPrecision(4)}` +
+      `\nthreshold ${threshold}\n${passing.toLocaleString("en")} background jets`;
+    const isRight = best.at[0] > area.width / 2;
+    const shift = isRight ? "translateX(calc(-100% - 24px))" : "none";
+    tip.style.cssText = `top: ${best.at[1] + 12}px; left: ${best.at[0] + 12}px; transform: ${shift}`;
+  };
+  picture.addEventListener("mousemove", show);
+  picture.addEventListener("mouseleave", () => { dot.hidden = tip.hidden = true; });
+}
