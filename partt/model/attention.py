@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from partt.model.dropout import Dropout
+from partt.model.linear import Linear, is_exporting, linear
 
 
 class Attention(nn.Module):
@@ -18,8 +19,8 @@ class Attention(nn.Module):
     def __init__(self, width: int, num_heads: int, *, scale_heads: bool) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.in_proj = nn.Linear(width, 3 * width)
-        self.out_proj = nn.Linear(width, width)
+        self.in_proj = Linear(width, 3 * width)
+        self.out_proj = Linear(width, width)
         self.head_scale = nn.Parameter(torch.ones(num_heads)) if scale_heads else None
 
     def project_out(self, x: Tensor) -> Tensor:
@@ -29,7 +30,7 @@ class Attention(nn.Module):
         if self.head_scale is not None:  # scaling the weights is cheaper than scaling every row
             scale = self.head_scale[:, None].expand(-1, x.shape[-1] // self.num_heads).reshape(-1)  # (D,)
             weight, bias = weight * scale[:, None], bias * scale
-        return functional.linear(x, weight, bias)
+        return linear(x, weight, bias)
 
 
 class SelfAttention(Attention):
@@ -46,27 +47,31 @@ class SelfAttention(Attention):
         """
         num_jets, num_particles, width = x.shape
         heads = (num_jets, num_particles, 3, self.num_heads, width // self.num_heads)
-        q, k, v = self.in_proj(x).view(heads).permute(2, 3, 0, 1, 4)  # (H, B, P, d) each
-        # torch's fused kernel on a CPU takes neither dropout nor a gradient of the bias.
-        if maps is not None or (self.training and x.device.type == "cpu"):
-            weights = _scores(q, k, bias).softmax(-1)
-            if maps is not None:
-                maps.append(weights)
-            mixed = self.dropout(weights) @ v
+        qkv = self.in_proj(x).view(heads).permute(2, 3, 0, 1, 4)  # (3, H, B, P, d)
+        # torch's fused kernel on a CPU takes neither dropout nor a gradient of the bias, and is slower.
+        if maps is not None or (x.is_cpu and not is_exporting()):
+            mixed = self._attend(qkv, bias, maps)
         else:
             probability = self.dropout.probability if self.training else 0.0
+            q, k, v = qkv
             mixed = functional.scaled_dot_product_attention(q, k, v, bias, dropout_p=probability)
         return self.project_out(mixed.permute(1, 2, 0, 3).reshape(num_jets, num_particles, width))
 
-
-def _scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-    """Return Q Kᵀ / sqrt(d) + bias (H, B, P, P)."""
-    scale = 1 / math.sqrt(q.shape[-1])
-    if bias is None:
-        return (q * scale) @ k.transpose(-2, -1)
-    bias = bias.expand(*q.shape[:-1], k.shape[-2])
-    q, k = q.flatten(0, 1), k.flatten(0, 1)  # (H B, P, d)
-    return torch.baddbmm(bias.flatten(0, 1), q, k.transpose(1, 2), alpha=scale).view(bias.shape)
+    def _attend(self, qkv: Tensor, bias: Tensor | None, maps: list[Tensor] | None) -> Tensor:
+        """Return (H, B, P, d), step by step."""
+        shape = qkv.shape[1:]  # (H, B, P, d)
+        q, k, v = qkv.contiguous().flatten(1, 2)  # (H B, P, d) each; one copy, instead of one in each product
+        scale = 1 / math.sqrt(shape[-1])
+        if bias is None:
+            scores = (q * scale) @ k.transpose(1, 2)  # (H B, P, P)
+        else:
+            bias = bias.expand(*shape[:-1], shape[-2]).flatten(0, 1)
+            scores = torch.baddbmm(bias, q, k.transpose(1, 2), alpha=scale)
+        weights = scores.softmax(-1)
+        if maps is not None:
+            maps.append(weights.view(*shape[:-1], -1))
+        mixed: Tensor = self.dropout(weights) @ v
+        return mixed.view(shape)
 
 
 class ClassAttention(Attention):

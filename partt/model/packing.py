@@ -12,7 +12,7 @@ from torch import Tensor
 # benchmarks/bench_model.py); a GPU wants few and large launches.
 ROWS_PER_GROUP = {"cpu": 1024}
 ROWS_PER_GROUP_ELSEWHERE = 32768
-TOLERATED_LENGTH = 0.8  # of the shortest jet of a group, relative to the longest
+TOLERATED_LENGTH = 0.9  # of the shortest jet of a group, relative to the longest
 
 
 @dataclass(frozen=True, eq=False)
