@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from partt.model.dropout import Dropout
-from partt.model.linear import Linear, is_exporting, linear
+from partt.model.exporting import is_exporting
 
 
 class Attention(nn.Module):
@@ -19,8 +19,8 @@ class Attention(nn.Module):
     def __init__(self, width: int, num_heads: int, *, scale_heads: bool) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.in_proj = Linear(width, 3 * width)
-        self.out_proj = Linear(width, width)
+        self.in_proj = nn.Linear(width, 3 * width)
+        self.out_proj = nn.Linear(width, width)
         self.head_scale = nn.Parameter(torch.ones(num_heads)) if scale_heads else None
 
     def project_out(self, x: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ class Attention(nn.Module):
         if self.head_scale is not None:  # scaling the weights is cheaper than scaling every row
             scale = self.head_scale[:, None].expand(-1, x.shape[-1] // self.num_heads).reshape(-1)  # (D,)
             weight, bias = weight * scale[:, None], bias * scale
-        return linear(x, weight, bias)
+        return functional.linear(x, weight, bias)
 
 
 class SelfAttention(Attention):

@@ -10,7 +10,6 @@ from torch.nn import functional
 from partt.model.attention import ClassAttention, SelfAttention
 from partt.model.config import ParticleTransformerConfig
 from partt.model.dropout import Dropout
-from partt.model.linear import Linear
 
 
 class NormFormerFeedForward(nn.Module):
@@ -19,16 +18,16 @@ class NormFormerFeedForward(nn.Module):
     def __init__(self, width: int, hidden: int, dropout: float, activation_dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        self.fc1 = Linear(width, hidden)
+        self.fc1 = nn.Linear(width, hidden)
         self.hidden_dropout = Dropout(activation_dropout)
         self.hidden_norm = nn.LayerNorm(hidden)
-        self.fc2 = Linear(hidden, width)
+        self.fc2 = nn.Linear(hidden, width)
         self.dropout = Dropout(dropout)
         self.residual_scale = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (..., D) from x (..., D)."""
-        hidden = self.hidden_dropout(self.fc1(self.norm(x), gelu=True))
+        hidden = self.hidden_dropout(functional.gelu(self.fc1(self.norm(x))))
         y: Tensor = self.dropout(self.fc2(self.hidden_norm(hidden)))
         return torch.addcmul(y, x, self.residual_scale)
 
@@ -39,10 +38,10 @@ class GatedFeedForward(nn.Module):
     def __init__(self, width: int, hidden: int, dropout: float, activation_dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        self.fc1 = Linear(width, hidden)
-        self.gate = Linear(width, hidden)
+        self.fc1 = nn.Linear(width, hidden)
+        self.gate = nn.Linear(width, hidden)
         self.hidden_dropout = Dropout(activation_dropout)
-        self.fc2 = Linear(hidden, width)
+        self.fc2 = nn.Linear(hidden, width)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from partt.model.cached_layer import norm_gelu_linear
-from partt.model.linear import Linear, is_exporting, linear
+from partt.model.exporting import is_exporting
 
 PAIRS_IN_CACHE = 4096
 
@@ -36,13 +36,13 @@ class ParticleEmbedding(nn.Module):
         self.input_norm = nn.BatchNorm1d(num_features)
         inputs = (num_features, *widths[:-1])
         self.norms = nn.ModuleList(nn.LayerNorm(width) for width in inputs)
-        self.linears = nn.ModuleList(Linear(*shape) for shape in zip(inputs, widths, strict=True))
+        self.linears = nn.ModuleList(nn.Linear(*shape) for shape in zip(inputs, widths, strict=True))
 
     def forward(self, particles: Tensor) -> Tensor:
         """Return (..., D) from features (..., F)."""
         x = batch_norm(particles, self.input_norm)
         for norm, layer in zip(self.norms, self.linears, strict=True):
-            x = layer(norm(x), gelu=True)
+            x = functional.gelu(layer(norm(x)))
         return x
 
 
@@ -52,7 +52,7 @@ class LinearEmbedding(nn.Module):
     def __init__(self, num_features: int, width: int) -> None:
         super().__init__()
         self.input_norm = nn.BatchNorm1d(num_features)
-        self.linear = Linear(num_features, width)
+        self.linear = nn.Linear(num_features, width)
 
     def forward(self, particles: Tensor) -> Tensor:
         """Return (..., D) from features (..., F)."""
@@ -67,7 +67,7 @@ class PairEmbedding(nn.Module):
         super().__init__()
         self.input_norm = nn.BatchNorm1d(num_features)
         inputs = (num_features, *widths[:-1])
-        self.linears = nn.ModuleList(Linear(*shape) for shape in zip(inputs, widths, strict=True))
+        self.linears = nn.ModuleList(nn.Linear(*shape) for shape in zip(inputs, widths, strict=True))
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in widths)
         self.num_activations = len(widths) if last_activation else len(widths) - 1
 
@@ -103,7 +103,7 @@ class PairEmbedding(nn.Module):
         for chunk in (features,) if whole else torch.split(features, PAIRS_IN_CACHE):
             x = chunk
             for weight, bias in layers[:-1]:
-                x = linear(x, weight, bias, gelu=True)
+                x = functional.gelu(functional.linear(x, weight, bias))
             weight, bias = layers[-1]
             y = torch.addmm(bias[:, None], weight, x.T)  # (H, N)
             outputs.append(functional.gelu(y) if self.num_activations == len(layers) else y)
