@@ -60,12 +60,12 @@ def _in_order(
 
 def _wait(future: Any, should_stop: ShouldStop) -> Scores | ParttError:
     # Not result(timeout): dask's may fail when the result comes just then.
-    while not future.done():
-        if should_stop():
-            raise StoppedError
+    while not should_stop():
+        if future.done():
+            result: Scores | ParttError = future.result()
+            return result
         time.sleep(POLL)
-    result: Scores | ParttError = future.result()
-    return result
+    raise StoppedError
 
 
 # --- this process -------------------------------------------------------------------------------------
