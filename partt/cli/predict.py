@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+import partt
 from partt.cli.arguments import choose_device, fraction, num_cores, positive
 from partt.cli.screen import make_console, progress_bar
 from partt.errors import ConfigError
@@ -83,7 +84,6 @@ def run(options: argparse.Namespace) -> int:
     """Predict, and show how it goes."""
     files, name = _what_to_tag(options)
 
-    import partt
     from partt.predict.run import predict
     from partt.train.stopping import stop_on_signal
 
@@ -141,9 +141,7 @@ def _what_to_tag(options: argparse.Namespace) -> tuple[list[str], str]:
         name = shipped[0]
     if not options.demo:
         return options.files, name
-    from partt.sample import sample_files
-
-    return [str(path) for path in sample_files()], name
+    return [str(path) for path in partt.sample_files()], name
 
 
 def _print(result: "PredictResult", console: "Console") -> None:

@@ -3,6 +3,7 @@
 import logging
 import tempfile
 import threading
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -26,7 +27,7 @@ Results: TypeAlias = Generator[tuple[ChunkTask, Scores | ParttError], None, None
 ShouldStop: TypeAlias = Callable[[], bool]
 Count: TypeAlias = Callable[[int], None]  # told of entries that are done
 
-POLL = 0.5  # seconds between looks at whether to stop
+POLL = 0.01  # seconds between looks at whether a chunk is done, or to stop
 CONNECT_TIMEOUT = "10s"
 RETRIES = 3  # of a chunk whose worker fails
 
@@ -58,14 +59,13 @@ def _in_order(
 
 
 def _wait(future: Any, should_stop: ShouldStop) -> Scores | ParttError:
-    while True:
-        if should_stop():
-            raise StoppedError
-        try:
-            result: Scores | ParttError = future.result(timeout=POLL)
-        except TimeoutError:
-            continue
-        return result
+    # Not result(timeout): dask's may fail when the result comes just then.
+    while not should_stop():
+        if future.done():
+            result: Scores | ParttError = future.result()
+            return result
+        time.sleep(POLL)
+    raise StoppedError
 
 
 # --- this process -------------------------------------------------------------------------------------

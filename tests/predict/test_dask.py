@@ -16,8 +16,7 @@ from prediction_jobs import assert_same_columns, saved_tagger
 CHUNK = 16
 # In a process of its own: dask leaves threads and sockets behind.
 SCRIPT = """
-import os, signal, sys
-from contextlib import suppress
+import multiprocessing, sys
 from pathlib import Path
 
 import distributed
@@ -29,25 +28,23 @@ from partt.predict import job as job_module
 
 def run(folder):
     job_module.CHUNK_ENTRIES = {chunk}
-    files = [str(path) for path in sorted(folder.glob("[ab].root"))]
+    tagger, files = folder / "t.safetensors", sorted(folder.glob("[ab].root"))
     options = {{"keep": ["part_px"], "discriminants": ["Hbb_vs_QCD"], "embeddings": True}}
-    partt.predict(folder / "t.safetensors", files, folder / "local", num_threads=2, **options)
-    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None)
-    with suppress(TimeoutError), cluster:  # on a busy machine the killed worker's successor ends too late
-        victims = [worker.process.pid for worker in cluster.workers.values()][:1]
+    partt.predict(tagger, files, folder / "local", num_threads=2, **options)
+    victims = []
 
-        def kill(done, total):
-            while victims and done:
-                os.kill(victims.pop(), signal.SIGKILL)
+    def kill(done, total):
+        if done and not victims:
+            victims.append(multiprocessing.active_children()[0])
+            victims[0].kill()
 
-        scheduler = cluster.scheduler_address
-        tagger = folder / "t.safetensors"
-        result = partt.predict(tagger, files, folder / "dask", scheduler=scheduler, progress=kill, **options)
-    assert not victims
+    result = partt.predict(tagger, files, folder / "dask", num_workers=2, progress=kill, **options)
+    assert victims
     assert result.balance.scored == 200
-    words = ["predict", "--tagger", str(folder / "t.safetensors"), files[0], str(folder / "broken.root")]
-    return main([*words, "--out", str(folder / "workers"), "--workers", "1", "--on-bad-file", "skip",
-                 "--max-bad-fraction", "0.6"])
+    with distributed.LocalCluster(n_workers=1, processes=False, protocol="tcp://", dashboard_address=None) as cluster:
+        words = [str(files[0]), str(folder / "broken.root"), "--on-bad-file", "skip", "--max-bad-fraction", "0.6"]
+        words += ["--out", str(folder / "scheduler"), "--scheduler", cluster.scheduler_address]
+        return main(["predict", "--tagger", str(tagger), *words])
 
 
 if __name__ == "__main__":
@@ -68,7 +65,7 @@ def test_a_killed_worker_changes_nothing(tmp_path):
     assert done.returncode == 0, done.stderr
     for name in "ab":
         assert_same_columns(tmp_path / "dask" / f"{name}.root", tmp_path / "local" / f"{name}.root")
-    assert (tmp_path / "workers" / "a.root").exists()
+    assert (tmp_path / "scheduler" / "a.root").exists()
     assert "broken.root: the file is truncated" in done.stdout
 
 
