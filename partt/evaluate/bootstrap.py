@@ -2,7 +2,8 @@
 
 Jets of a class are dealt out to blocks; a repetition takes each block a Poisson(1) number of times. A jet
 brings all of its scores along, so the correlation between the curves of different classes is kept; and since
-scores are binned once, ten million jets cost little more than their histograms.
+scores are binned once, ten million jets cost little more than their histograms. The weight of each class
+stays what it is: how many jets of a class there are is a choice, not chance.
 
 Axes: C classes, K blocks, B bins of a score, R repetitions.
 """
@@ -37,7 +38,7 @@ def bootstrap(scores: Scores, seed: int = 0) -> Spread:
     present = present_classes(scores)
     edges = [_edges(scores, number) for number in range(num_classes)]
     right = np.zeros(NUM_REPETITIONS)
-    total = np.zeros(NUM_REPETITIONS)
+    total = 0.0
     histograms: dict[int, list[Floats]] = {}  # true class -> for each score (R, B)
     for truth in present:
         jets = scores.jets[truth]
@@ -46,8 +47,11 @@ def bootstrap(scores: Scores, seed: int = 0) -> Spread:
         weights = jets.weights_or_ones()
         times = random.poisson(1.0, (NUM_REPETITIONS, num_blocks)).astype(np.float64)
         is_right = jets.scores.argmax(axis=0) == truth
-        right += times @ np.bincount(blocks, weights * is_right, minlength=num_blocks)
-        total += times @ np.bincount(blocks, weights, minlength=num_blocks)
+        right_weight = times @ np.bincount(blocks, weights * is_right, minlength=num_blocks)
+        weight = times @ np.bincount(blocks, weights, minlength=num_blocks)
+        fraction = np.divide(right_weight, weight, out=np.full(NUM_REPETITIONS, np.nan), where=weight > 0)
+        right += fraction * weights.sum()
+        total += float(weights.sum())
         histograms[truth] = [
             times @ _block_histograms(jets, number, edges[number], blocks, weights)
             for number in range(num_classes)
@@ -58,7 +62,7 @@ def bootstrap(scores: Scores, seed: int = 0) -> Spread:
             if i != j:
                 areas[:, i, j] = _areas(histograms[i][i], histograms[j][i])
     means = np.array([mean_area(repetition) for repetition in areas])
-    return Spread(_deviation(right[total > 0] / total[total > 0]), _deviation(means))
+    return Spread(_deviation(right / total) if total > 0 else float("nan"), _deviation(means))
 
 
 def _edges(scores: Scores, number: int) -> npt.NDArray[np.float32]:

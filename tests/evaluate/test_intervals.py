@@ -87,6 +87,17 @@ def test_accuracy_and_area_cover(weights):
     assert (np.abs(covered / num_toys - COVERAGE) < 0.08).all()  # 2.4 standard deviations of 200 toys
 
 
+def test_the_bootstrap_does_not_take_the_choice_of_classes_for_chance():
+    """Blocks of many jets of one class, which is easier than the other: the classes' shares must stay."""
+    random = np.random.default_rng(7)
+    labels = np.repeat([0, 1], 30_000)
+    is_right = random.uniform(size=60_000) < np.where(labels == 0, 0.95, 0.5)
+    signal = np.where(is_right, labels, 1 - labels) * 0.8 + 0.1
+    scores = scores_from_arrays(["B", "S"], np.stack([1 - signal, signal], axis=1), labels)
+    expected = np.sqrt(0.95 * 0.05 + 0.5 * 0.5) / 2 / np.sqrt(30_000)
+    assert bootstrap(scores).accuracy == pytest.approx(expected, rel=0.15)
+
+
 def test_the_bootstrap_keeps_correlations_between_classes():
     """The spread over many independent samples is what the bootstrap of one tells; ten classes, one mean."""
     classes = [f"class {i}" for i in range(5)]

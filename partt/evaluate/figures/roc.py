@@ -136,6 +136,9 @@ def _finish(axes: Any) -> None:
 def _finish_ratio(axes: Any) -> None:
     values = np.concatenate([np.ones(1), *(line.get_ydata() for line in axes.get_lines())])
     axes.axhline(1.0, color="grey", linewidth=0.8, zorder=0)
+    if len(values) == 1:
+        words = f"fewer than {MIN_RATIO_JETS} background jets"
+        axes.text(0.5, 0.2, words, transform=axes.transAxes, ha="center", fontsize=8, color="grey")
     axes.set_ylim(max(0.0, values.min() - 0.2), min(MAX_RATIO, values.max() + 0.2))
 
 
