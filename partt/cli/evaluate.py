@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     from partt.evaluate.plan import parse_backgrounds, parse_bins
     from partt.evaluate.run import evaluate
 
-    with progress_bar("evaluating", unit="jets (read, then evaluated)") as progress:
+    with progress_bar("evaluating", unit="jets") as progress:
         found = evaluate(
             options.scores,
             out=options.out,

@@ -150,26 +150,24 @@ def _default_name(summary: Summary) -> str:
 
 
 class _Tracker:
-    """Counts jets: each is read, then evaluated."""
+    """Counts jets: one that is read is half done, the other half is its evaluation."""
 
     def __init__(self, sources: Iterable[Sequence[_Seed]], progress: Progress) -> None:
-        self._total = 2 * sum(_num_rows(seed) for seeds in sources for seed in seeds)
+        self._total = sum(_num_rows(seed) for seeds in sources for seed in seeds)
         self._progress = progress
-        self._before = 0
-        self._now = 0
+        self._halves = 0
 
     def reading(self, done: int, total: int) -> None:
-        self._now = done
-        self._progress(self._before + done, self._total)
+        self._progress((self._halves + done) // 2, self._total)
         if done == total:
-            self._before, self._now = self._before + total, 0
+            self._halves += total
 
     def step(self, scores: Scores, plan: Plan) -> Callable[[], None]:
         jets_per_step = scores.num_rows // num_steps(plan)
 
         def step() -> None:
-            self._before += jets_per_step
-            self._progress(self._before, self._total)
+            self._halves += jets_per_step
+            self._progress(self._halves // 2, self._total)
 
         return step
 
