@@ -13,6 +13,7 @@ from torch import Tensor
 ROWS_PER_GROUP = {"cpu": 1024}
 ROWS_PER_GROUP_ELSEWHERE = 32768
 TOLERATED_LENGTH = 0.9  # of the shortest jet of a group, relative to the longest
+TOLERATED_PADDING = 128  # rows of a group, about what another group costs
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,9 @@ def _cut(sorted_lengths: list[int], max_rows: int, min_length: int) -> list[tupl
         longest = max(sorted_lengths[end - 1], min_length)
         start = max(0, end - max(1, max_rows // longest))
         shortest = int(TOLERATED_LENGTH * sorted_lengths[end - 1]) - 2
-        while sorted_lengths[start] < shortest:
+        padding = sum(longest - length for length in sorted_lengths[start:end])
+        while sorted_lengths[start] < shortest and padding > TOLERATED_PADDING:
+            padding -= longest - sorted_lengths[start]
             start += 1
         cuts.append((start, end))
         end = start
