@@ -12,6 +12,7 @@ from partt.evaluate.passing import Floats
 from partt.evaluate.summary import DiscriminantSummary
 
 Curves = Mapping[str, Mapping[str, DiscriminantSummary]]  # model -> discriminant
+ZOOM = 0.9  # where the efficiency axis starts if all curves are beyond, else at 0
 MAX_RATIO = 3.0
 MIN_RATIO_JETS = 10  # background jets that pass, in both models; fewer make no ratio
 X_LABEL = r"signal efficiency $\epsilon_S$"
@@ -73,7 +74,7 @@ def _draw_compared(curves: Curves, names: Sequence[str]) -> tuple[Figure, list[t
         axes.tick_params(labelbottom=False)
         axes.set_title(plain(drawn[0][2].discriminant.title))
         _finish_ratio(ratio)
-        ratio.tick_params(labelbottom=index + columns >= len(names))
+        ratio.tick_params(labelbottom=index + columns >= len(names) or axes.get_xlim()[0] > 0)
         if index % columns == 0:
             axes.set_ylabel(Y_LABEL if rows == 1 else r"$1/\epsilon_B$")
             ratio.set_ylabel("ratio", loc="center")
@@ -126,10 +127,12 @@ def _draw_ratio(
 
 def _finish(axes: Any) -> None:
     axes.set_yscale("log")
-    axes.set_xlim(0, 1)
+    first = min((line.get_xdata().min(initial=1.0) for line in axes.get_lines()), default=0.0)
+    axes.set_xlim(ZOOM if ZOOM <= first < 1 else 0, 1)
     values = np.concatenate([np.ones(1), *(line.get_ydata() for line in axes.get_lines())])
     axes.set_ylim(1, 10 ** np.ceil(np.log10(max(values.max(initial=1.0), 1.0)) + 0.1))
-    axes.xaxis.set_major_locator(FixedLocator([0, 0.2, 0.4, 0.6, 0.8, 1]))
+    ticks = [0.9, 0.95, 1] if axes.get_xlim()[0] > 0 else [0, 0.2, 0.4, 0.6, 0.8, 1]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
 
 
