@@ -19,8 +19,10 @@ def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = 
     config, plan = tagger.data_config, task.plan
     variables = read_variables(config, _names(config, plan), plan.file, task.start, task.stop)
     kept = _read_kept(config, plan, variables, task)
+    num_removed = 0
     if options.apply_selection:
-        passed = np.flatnonzero(passes_selection(config, variables, "predict"))
+        passes = passes_selection(config, variables, "predict")
+        num_removed, passed = int(np.count_nonzero(~passes)), np.flatnonzero(passes)
         variables = variables.take(passed)
         kept = {name: take(column, passed) for name, column in kept.items()}
     tagged = tag(tagger.model, config, variables, with_embeddings=options.embeddings, each=each)
@@ -37,6 +39,7 @@ def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = 
         source_entry=variables.entries,
         tagger_hash=tagger.sha256,
         embeddings=tagged.embeddings,
+        num_removed=num_removed,
     )
 
 

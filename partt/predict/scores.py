@@ -30,6 +30,7 @@ class Scores:
     source_entry: npt.NDArray[np.int64]  # (N,)
     tagger_hash: str
     embeddings: npt.NDArray[np.float32] | None = None  # (N, D)
+    num_removed: int = 0  # entries that were there, but left out by --apply-selection
 
     def __len__(self) -> int:
         """Return the number of jets."""

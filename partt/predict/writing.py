@@ -1,7 +1,7 @@
 """The Scores of one input, chunk by chunk -> its output, in which every entry is accounted for."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ def write_output(
     path: Path, plan: InputPlan, origin: Origin, options: Options, chunks: Iterable[Scores]
 ) -> OutputRecord:
     """Write the scores of a file, and check that no entry is lost; nothing stands at `path` before that."""
-    tally = _Tally(plan.file.num_entries, options.apply_selection)
+    tally = _Tally(plan.file.num_entries)
 
     def tables() -> Iterator[Table]:
         for scores in chunks:
@@ -46,26 +46,21 @@ def write_output(
 
 @dataclass
 class _Tally:
-    """Counts what is written."""
+    """Counts what is written, and what was left out on purpose."""
 
     num_entries: int  # of the input
-    apply_selection: bool
     rows: int = 0
     scored: int = 0
     bad: int = 0
-    not_selected: int = field(default=0)  # among the rows
+    not_selected: int = 0
 
     def add(self, scores: Scores) -> None:
         self.rows += len(scores)
         self.bad += int(np.count_nonzero(scores.bad))
-        self.not_selected += int(np.count_nonzero(~scores.selected))
+        self.not_selected += int(np.count_nonzero(~scores.selected)) + scores.num_removed
         self.scored += int(np.count_nonzero(~np.isnan(scores.probabilities).any(axis=1)))
 
     def balance(self) -> Balance:
-        absent = self.num_entries - self.rows if self.apply_selection else 0
         return Balance(
-            entries=self.num_entries,
-            scored=self.scored,
-            not_selected=self.not_selected + absent,
-            bad=self.bad,
+            entries=self.num_entries, scored=self.scored, not_selected=self.not_selected, bad=self.bad
         )

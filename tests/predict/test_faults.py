@@ -211,7 +211,8 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path, suffix):
     assert [path.name for path in out.iterdir() if path.suffix] == []
 
 
-def test_entries_that_get_lost_are_an_error(tagger, files, tmp_path, monkeypatch):
+@pytest.mark.parametrize("apply_selection", [False, True])
+def test_entries_that_get_lost_are_an_error(tagger, files, tmp_path, monkeypatch, apply_selection):
     original = run_module.write_output
 
     def losing(path, plan, origin, options, chunks):
@@ -228,7 +229,7 @@ def test_entries_that_get_lost_are_an_error(tagger, files, tmp_path, monkeypatch
 
     monkeypatch.setattr(run_module, "write_output", losing)
     with pytest.raises(OutputError, match=r"a\.root: entries were lost or gained"):
-        partt.predict(tagger, files, tmp_path / "out")
+        partt.predict(tagger, files, tmp_path / "out", apply_selection=apply_selection)
     assert not list((tmp_path / "out").glob("*.root"))
 
 
