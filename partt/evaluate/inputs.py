@@ -21,7 +21,7 @@ from partt.evaluate.jets import Chunk, JetCollector, Scores
 
 MAX_CHUNK = 2**18  # entries
 FINGERPRINT_ENTRIES = 10_000
-_BOOKKEEPING = {"selected", "source_file", "source_entry", "_label_"}
+_BOOKKEEPING = {"selected", "bad", "source_file", "source_entry", "_label_"}
 
 Progress = Callable[[int, int], None]  # rows read, rows in all
 
