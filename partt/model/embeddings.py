@@ -86,7 +86,7 @@ class PairEmbedding(nn.Module):
         # A copy of the transposed weight: its gradient xᵀ g is ten times faster than gᵀ x for 4 inputs.
         x = torch.addmm(first.bias, batch_norm(features, self.input_norm), first.weight.T.contiguous())
         for layer, next_norm in others:
-            if x.is_cpu and len(x) > 1:
+            if x.is_cpu and len(x) > 1 and norm.training:
                 x = norm_gelu_linear(x, norm, layer)
             else:
                 x = layer(functional.gelu(batch_norm(x, norm)))

@@ -110,7 +110,7 @@ def test_a_bad_jet_stops_the_run_or_is_dropped(folder, capsys):
 
 
 def test_the_examples_of_the_help_work_as_written(folder, monkeypatch):
-    monkeypatch.setattr(train.os, "cpu_count", lambda: 1)  # one thread is faster for so small a network
+    monkeypatch.setattr(train, "num_cores", lambda: 1)  # one thread is faster for so small a network
     for seed, name in enumerate(["QCD", "Hbb"]):
         (folder / "jets").mkdir(exist_ok=True)
         write_jets(folder / "jets" / f"{name}.root", 40, [name], seed)
