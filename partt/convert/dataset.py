@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,20 @@ def ranges(num_jets: int) -> Iterator[tuple[int, int]]:
     """Yield first entry and first entry after, for each table; a file without jets has one, empty."""
     for start in range(0, max(num_jets, 1), JETS_PER_TABLE):
         yield start, min(start + JETS_PER_TABLE, num_jets)
+
+
+@contextmanager
+def reported(path: Path, what: str, kind: str, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Turn whatever a broken file of some kind makes its reader raise into one clear error."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file") from error
+    except PermissionError as error:
+        raise DataError(f"{path}: no permission to read it") from error
+    except errors as error:
+        detail = " ".join(str(error).split())
+        raise DataError(f"{path}: cannot read {what}: {detail}; is it a complete {kind} file?") from error
 
 
 def check_finite(values: Array, what: str, path: Path, first_entry: int) -> None:

@@ -11,6 +11,7 @@ from typing import IO
 import numpy as np
 from numpy.lib import format as npy_format
 
+from partt.convert.dataset import reported
 from partt.data.jagged import Array
 from partt.errors import DataError
 
@@ -31,7 +32,7 @@ class NpzArray:
         """Return the next rows."""
         row_shape = self.shape[1:]
         num_bytes = count * int(np.prod(row_shape)) * self.dtype.itemsize
-        with _reported(self.path, self.name):
+        with reported(self.path, self.name, "NPZ", READ_ERRORS):
             data = self.stream.read(num_bytes)
             if len(data) != num_bytes:
                 raise EOFError("the array ends too early")
@@ -39,7 +40,7 @@ class NpzArray:
 
     def read_end(self) -> None:
         """Raise an error if anything follows, or if the checksum is wrong."""
-        with _reported(self.path, self.name):
+        with reported(self.path, self.name, "NPZ", READ_ERRORS):
             if self.stream.read(1):
                 raise ValueError("more data than its shape tells")
 
@@ -48,7 +49,7 @@ class NpzArray:
 def open_npz(path: Path, names: Sequence[str]) -> Iterator[list[NpzArray]]:
     """Open arrays of an NPZ file, which must have equal numbers of rows."""
     with ExitStack() as stack:
-        with _reported(path, "the file"):
+        with reported(path, "the file", "NPZ", READ_ERRORS):
             file = stack.enter_context(zipfile.ZipFile(path))
         known = [name.removesuffix(".npy") for name in file.namelist() if name.endswith(".npy")]
         for name in names:
@@ -56,7 +57,7 @@ def open_npz(path: Path, names: Sequence[str]) -> Iterator[list[NpzArray]]:
                 raise DataError(f"{path} has no array {name!r}; it has: {', '.join(known) or 'none'}")
         arrays = []
         for name in names:
-            with _reported(path, name):
+            with reported(path, name, "NPZ", READ_ERRORS):
                 stream = stack.enter_context(file.open(f"{name}.npy"))
                 arrays.append(NpzArray(path, name, *_read_header(stream), stream))
         for array in arrays:
@@ -89,17 +90,3 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
     if is_fortran and len(shape) > 1:
         raise ValueError("it is stored column by column; save it again with np.ascontiguousarray")
     return shape, dtype
-
-
-@contextmanager
-def _reported(path: Path, what: str) -> Iterator[None]:
-    """Turn whatever a broken file makes its reader raise into one clear error."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file") from error
-    except PermissionError as error:
-        raise DataError(f"{path}: no permission to read it") from error
-    except READ_ERRORS as error:
-        detail = " ".join(str(error).split())
-        raise DataError(f"{path}: cannot read {what}: {detail}; is it a complete NPZ file?") from error

@@ -17,7 +17,7 @@ import h5py
 import hdf5plugin  # noqa: F401 - gives h5py the compressions that pandas can choose
 import numpy as np
 
-from partt.convert.dataset import Dataset, check_finite, checked_labels, ranges
+from partt.convert.dataset import Dataset, check_finite, checked_labels, ranges, reported
 from partt.convert.jet_branches import jet_branches, packed
 from partt.data.jagged import Array, Table
 from partt.errors import DataError
@@ -25,15 +25,16 @@ from partt.errors import DataError
 TABLE = "table/table"
 COMPONENTS = ("E", "PX", "PY", "PZ")
 LABEL = "is_signal_new"
+READ_ERRORS = (OSError, RuntimeError, ValueError, KeyError)
 
 
 @contextmanager
 def open_top_landscape(path: Path) -> Iterator[Dataset]:
     """Open a file of the dataset."""
-    with _reported(path):
+    with reported(path, "it", "HDF5", READ_ERRORS):
         file = h5py.File(path, "r")
     with file:
-        with _reported(path):
+        with reported(path, "it", "HDF5", READ_ERRORS):
             table = file.get(TABLE)
             if getattr(getattr(table, "dtype", None), "names", None) is None:
                 raise DataError(f"{path} has no table {TABLE!r}, as pandas writes it with format='table'")
@@ -49,7 +50,7 @@ def _tables(path: Path, table: Any, places: Array, label_place: int) -> Iterator
     """Yield the jets; `places` (4, P) says which columns are components of momenta."""
     blocks = _blocks(table)
     for start, stop in ranges(len(table)):
-        with _reported(path):
+        with reported(path, "it", "HDF5", READ_ERRORS):
             rows = table[start:stop]
         values = np.concatenate([rows[block] for block in blocks], axis=1)  # float64: pandas counts in int64
         momenta = values[:, places].transpose(1, 0, 2)  # (4, N, P)
@@ -87,17 +88,3 @@ def _require(path: Path, columns: Sequence[str], wanted: Sequence[str]) -> None:
         shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         found = ", ".join(columns[:5]) or "none"
         raise DataError(f"{path} lacks the columns {shown}; it has {len(columns)}: {found} ...")
-
-
-@contextmanager
-def _reported(path: Path) -> Iterator[None]:
-    """Turn whatever a broken file makes its reader raise into one clear error."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file") from error
-    except PermissionError as error:
-        raise DataError(f"{path}: no permission to read it") from error
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
-        detail = " ".join(str(error).split())
-        raise DataError(f"{path}: cannot read it: {detail}; is it a complete HDF5 file?") from error
