@@ -190,7 +190,7 @@ def test_many_files_are_read_in_chunks(tmp_path, monkeypatch):
     )
     assert whole.table.rows[0].cells == parts.table.rows[0].cells
     assert calls == sorted(calls)
-    assert all(done <= total == 1800 for done, total in calls)
+    assert all(done <= total == 900 for done, total in calls)
 
 
 def test_no_torch(tmp_path):
