@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from partt.model.dropout import Dropout
 from partt.model.exporting import is_exporting
+from partt.model.packed_linear import Linear
 
 
 class Attention(nn.Module):
@@ -19,7 +20,7 @@ class Attention(nn.Module):
     def __init__(self, width: int, num_heads: int, *, scale_heads: bool) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.in_proj = nn.Linear(width, 3 * width)
+        self.in_proj = Linear(width, 3 * width)
         self.out_proj = nn.Linear(width, width)
         self.head_scale = nn.Parameter(torch.ones(num_heads)) if scale_heads else None
 

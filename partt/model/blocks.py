@@ -10,6 +10,7 @@ from torch.nn import functional
 from partt.model.attention import ClassAttention, SelfAttention
 from partt.model.config import ParticleTransformerConfig
 from partt.model.dropout import Dropout
+from partt.model.packed_linear import Linear
 
 
 class NormFormerFeedForward(nn.Module):
@@ -18,10 +19,10 @@ class NormFormerFeedForward(nn.Module):
     def __init__(self, width: int, hidden: int, dropout: float, activation_dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        self.fc1 = nn.Linear(width, hidden)
+        self.fc1 = Linear(width, hidden)
         self.hidden_dropout = Dropout(activation_dropout)
         self.hidden_norm = nn.LayerNorm(hidden)
-        self.fc2 = nn.Linear(hidden, width)
+        self.fc2 = Linear(hidden, width)
         self.dropout = Dropout(dropout)
         self.residual_scale = nn.Parameter(torch.ones(width))
 
@@ -38,10 +39,10 @@ class GatedFeedForward(nn.Module):
     def __init__(self, width: int, hidden: int, dropout: float, activation_dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        self.fc1 = nn.Linear(width, hidden)
-        self.gate = nn.Linear(width, hidden)
+        self.fc1 = Linear(width, hidden)
+        self.gate = Linear(width, hidden)
         self.hidden_dropout = Dropout(activation_dropout)
-        self.fc2 = nn.Linear(hidden, width)
+        self.fc2 = Linear(hidden, width)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:

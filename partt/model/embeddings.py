@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from partt.model.cached_layer import norm_gelu_linear
 from partt.model.exporting import is_exporting
+from partt.model.packed_linear import Linear
 
 PAIRS_IN_CACHE = 4096
 
@@ -36,7 +37,7 @@ class ParticleEmbedding(nn.Module):
         self.input_norm = nn.BatchNorm1d(num_features)
         inputs = (num_features, *widths[:-1])
         self.norms = nn.ModuleList(nn.LayerNorm(width) for width in inputs)
-        self.linears = nn.ModuleList(nn.Linear(*shape) for shape in zip(inputs, widths, strict=True))
+        self.linears = nn.ModuleList(Linear(*shape) for shape in zip(inputs, widths, strict=True))
 
     def forward(self, particles: Tensor) -> Tensor:
         """Return (..., D) from features (..., F)."""

@@ -17,6 +17,7 @@ from partt.model.blocks import ClassBlock, ParticleBlock
 from partt.model.config import ParticleTransformerConfig
 from partt.model.embeddings import LinearEmbedding, PairEmbedding, ParticleEmbedding
 from partt.model.initialisation import initialise
+from partt.model.packed_linear import packed_weights
 from partt.model.packing import Group, group_jets, pack_pairs, square, take_rows, triangle
 from partt.model.trimming import trim_jets
 from partt.physics.pair_features import PAIR_FEATURES, pair_features
@@ -65,10 +66,11 @@ class ParticleTransformer(nn.Module):
             particles, momenta = particles[kept], momenta if momenta is None else momenta[kept]
         groups = group_jets(offsets)
         embed = self._embed_packed if self.training else self._embed_groups
-        tokens = [
-            self.encode(x, bias, group.mask)
-            for group, (x, bias) in zip(groups, embed(particles, momenta, offsets, groups), strict=True)
-        ]
+        with packed_weights():
+            tokens = [
+                self.encode(x, bias, group.mask)
+                for group, (x, bias) in zip(groups, embed(particles, momenta, offsets, groups), strict=True)
+            ]
         in_order = torch.cat([group.jets for group in groups]).argsort()
         embeddings: Tensor = self.norm(torch.cat(tokens)[in_order])
         return embeddings

@@ -1,0 +1,64 @@
+"""Linear layers for inference on a CPU: oneDNN's product with weights in its own layout beats MKL's.
+
+oneDNN compiles a kernel for every number of rows that it has not seen, which takes half a millisecond. So
+only full groups of jets are multiplied this way, whose sizes repeat. Packed weights live as long as one pass
+of the network: whoever changes weights, and however, the next pass sees them.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+from partt.model.exporting import is_exporting
+
+MIN_ROWS = 896  # of groups of up to 1024; smaller ones are rests, each of another size
+MIN_WIDTH = 128  # with 64 columns it was slower
+
+_this_thread = threading.local()
+
+
+@contextmanager
+def packed_weights() -> Iterator[None]:
+    """Let the Linear layers of this thread keep packed weights until the end of the context."""
+    _this_thread.weights = {}
+    try:
+        yield
+    finally:
+        del _this_thread.weights
+
+
+class Linear(nn.Linear):
+    """nn.Linear, packed where it pays."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (..., D) from x (..., C)."""
+        weights: dict[Linear, Tensor] | None = getattr(_this_thread, "weights", None)
+        if weights is None or not self._pays(x):
+            return super().forward(x)
+        if self not in weights:
+            weights[self] = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), 1024)  # noqa: SLF001
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weights[self], self.bias, "none", [], "")  # noqa: SLF001
+        return y
+
+    def _pays(self, x: Tensor) -> bool:
+        return (
+            x.is_cpu
+            and x.dtype == torch.float32
+            and not torch.is_grad_enabled()
+            and self.in_features >= MIN_WIDTH
+            and x.numel() >= MIN_ROWS * self.in_features
+            and not is_exporting()
+            and is_available()
+        )
+
+
+@cache
+def is_available() -> bool:
+    """Tell whether this torch has oneDNN with these two functions."""
+    names = ("_linear_pointwise", "_reorder_linear_weight")
+    with_mkldnn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return with_mkldnn and all(hasattr(torch.ops.mkldnn, name) for name in names)
