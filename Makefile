@@ -23,7 +23,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 docs: $(STAMP)
-	@echo "The documentation is Markdown for now: docs/README.md"
+	@echo "The documentation is Markdown for now: docs/index.md"
 
 benchmark: $(STAMP)
 	$(BIN)/python benchmarks/bench_reading.py --json benchmarks/reading.json
