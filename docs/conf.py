@@ -8,7 +8,7 @@ from sphinx.application import Sphinx
 import partt
 
 sys.path.insert(0, str(Path(__file__).parent))
-import generated  # noqa: E402 - it stands beside this file
+import generated  # it stands beside this file
 
 project = "partt"
 author = "The partt developers"

@@ -70,7 +70,11 @@ def network_keys() -> str:
         parts += [f"### {', '.join(names)}\n", f"{inspect.getdoc(config_type)}\n", key_table(config_type)]
         changed = {name: kinds[name].preset for name in names if kinds[name].preset}
         if changed:
-            parts += ["What the names change:\n", *(f"- `{name}`: {_settings(preset)}" for name, preset in changed.items()), ""]
+            parts += [
+                "What the names change:\n",
+                *(f"- `{name}`: {_settings(preset)}" for name, preset in changed.items()),
+                "",
+            ]
     return "\n".join(parts)
 
 
@@ -97,7 +101,11 @@ def formula_functions() -> str:
     rows = []
     for module, title in modules.items():
         start = f"{module}." if module else ""
-        found = [name.removeprefix(start) for name in names if (name.startswith(start) if module else "." not in name)]
+        found = [
+            name.removeprefix(start)
+            for name in names
+            if (name.startswith(start) if module else "." not in name)
+        ]
         rows.append(f"| {title} | {', '.join(f'`{name}`' for name in found)} |")
     return "| | |\n|---|---|\n" + "\n".join(rows) + "\n"
 
@@ -180,7 +188,13 @@ def _type(field: dict[str, Any], schema: dict[str, Any]) -> str:
         return f"list ({_type(field.get('items', {}), schema)})"
     if kind == "object":
         return "keys"
-    names = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false", "null": "null"}
+    names = {
+        "integer": "whole number",
+        "number": "number",
+        "string": "text",
+        "boolean": "true or false",
+        "null": "null",
+    }
     return names.get(kind or "", "any") + _limits(field)
 
 

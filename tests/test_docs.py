@@ -106,21 +106,27 @@ def test_blocks_run(page, folder, capfd):
             for command in commands(block):
                 if "root://" in command:  # remote files have tests of their own
                     continue
-                for long, short in smaller.items():
-                    command = command.replace(long, short)
                 capfd.readouterr()
-                code = main(shlex.split(command, comments=True)[1:])
+                code = main(shlex.split(shorten(command, smaller), comments=True)[1:])
                 printed, errors = capfd.readouterr()
                 expected = page_exit_code(block)
                 assert code == expected, f"{command}: exit code {code}\n{errors}"
         elif language == "python":
-            result = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False)
+            result = subprocess.run(
+                [sys.executable, "-c", block], capture_output=True, text=True, check=False
+            )
             assert result.returncode == 0, f"{block}\n{result.stderr}"
             printed = result.stdout
         elif language == "text" and not smaller:
             assert_printed(block, printed)
         elif language == "yaml" and (name := re.match(r"# (\S+\.yaml)\n", block)):
             (folder / name[1]).write_text(block)
+
+
+def shorten(command: str, smaller: dict[str, str]) -> str:
+    for long, short in smaller.items():
+        command = command.replace(long, short)
+    return command
 
 
 def page_exit_code(block: str) -> int:
@@ -152,13 +158,26 @@ def test_every_weaver_flag_is_explained():
     from weaver.train import parser
 
     page = (ROOT / "docs" / "how-to" / "weaver.md").read_text()
-    table = {flag for row in re.findall(r"^\| (`-.*?) \|", page, re.MULTILINE) for flag in re.findall(r"`(-\S+)`", row)}
+    table = {
+        flag
+        for row in re.findall(r"^\| (`-.*?) \|", page, re.MULTILINE)
+        for flag in re.findall(r"`(-\S+)`", row)
+    }
     flags = {flag for action in parser._actions for flag in action.option_strings} - {"-h", "--help"}
     assert table == flags
 
 
 def test_the_site_builds_without_warnings(tmp_path):
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", str(ROOT / "docs"), str(tmp_path / "site")]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        str(ROOT / "docs"),
+        str(tmp_path / "site"),
+    ]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     page = (tmp_path / "site/reference/command_line.html").read_text()
