@@ -16,13 +16,13 @@ copyright = author  # noqa: A001 - Sphinx's name
 version = release = partt.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 myst_links_external_new_tab = True
 highlight_language = "none"  # blocks without a language are commands
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented"
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 100
 add_module_names = False
 
 html_theme = "furo"

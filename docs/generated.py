@@ -141,7 +141,7 @@ def key_table(record: type[Record]) -> str:
     for name, field in schema["properties"].items():
         if (record, name) == (data_config_schema.Variable, "is_bare"):
             continue  # how an entry was written, not what is written
-        meaning = " ".join(docs.get((record.__name__, name), ()))
+        meaning = " ".join(docs.get((record.__name__, name), ())) or _meaning_of_keys(field, schema)
         default = "needed" if name in schema.get("required", ()) else _default(record, name)
         rows.append(f"| `{name}` | {_type(field, schema)} | {default} | {meaning.strip()} |")
     return "| key | value | default | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
@@ -157,6 +157,13 @@ def _default(record: type[Record], name: str) -> str:
     if isinstance(value, Record):
         return ""  # the defaults of its own keys
     return f"`{_yaml(value)}`"
+
+
+def _meaning_of_keys(field: dict[str, Any], schema: dict[str, Any]) -> str:
+    """Return what the record that a key holds says of itself."""
+    references = [inner["$ref"] for inner in [field, *field.get("anyOf", ())] if "$ref" in inner]
+    text = " ".join(schema["$defs"][name.rpartition("/")[2]]["description"] for name in references)
+    return text.rstrip(".")
 
 
 def _settings(settings: Any) -> str:
@@ -185,7 +192,8 @@ def _type(field: dict[str, Any], schema: dict[str, Any]) -> str:
             return " or ".join(dict.fromkeys(kinds))
     kind = field.get("type")
     if kind == "array":
-        return f"list ({_type(field.get('items', {}), schema)})"
+        inner = field.get("items") or field["prefixItems"][0]
+        return f"list ({_type(inner, schema)})"
     if kind == "object":
         return "keys"
     names = {
