@@ -312,7 +312,9 @@ def main() -> None:
     parser.add_argument("--jets-folder", type=Path, help="jets made with `partt simulate`")
     parser.add_argument("--jets", type=int, default=1000, help="per class, if they are made")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "reference" / "simulation_fidelity.png")
+    parser.add_argument(
+        "--figure", type=Path, default=ROOT / "docs" / "reference" / "simulation_fidelity.png"
+    )
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "simulation_fidelity.json")
     options = parser.parse_args()
     mpl.use("agg")

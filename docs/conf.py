@@ -15,7 +15,7 @@ author = "The partt developers"
 copyright = author  # noqa: A001 - Sphinx's name
 version = release = partt.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 myst_heading_anchors = 3
 myst_links_external_new_tab = True
 highlight_language = "none"  # blocks without a language are commands
