@@ -31,7 +31,12 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 # What pages ask for -> what tests do instead, where that would take minutes.
 SMALLER = {
-    "tutorial/files_to_table.md": {"--jets 300": "--jets 12", "jetclass_pfn": "jetclass_pfn --set epochs=2"},
+    "tutorial/files_to_table.md": {
+        "--jets 300": "--jets 10",
+        "train quick": "train quick --set epochs=1",
+        "train jetclass_pfn": "train jetclass_pfn --set epochs=1",
+    },
+    "how-to/fine_tuning.md": {"epochs=2": "epochs=1", "tuned.yaml": "tuned.yaml --set epochs=1"},
 }
 
 
@@ -97,6 +102,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.timeout(600)  # the tutorial goes through everything
 @pytest.mark.parametrize("page", pages_with("", "python"))
 def test_blocks_run(page, folder, capfd):
     smaller = SMALLER.get(str(page.relative_to(ROOT / "docs")) if page.parent != ROOT else "", {})

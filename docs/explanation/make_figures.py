@@ -3,8 +3,8 @@
     python docs/explanation/make_figures.py --tagger runs/part --jets 'jets/test/*.root'
 
 The tagger is a Particle Transformer with pair features (`jetclass_part_full`), the jets are simulated ones.
-The jet that is drawn is the first hadronic top with 25 to 40 particles, a soft-drop mass near that of the top,
-and three clear prongs (small tau3 / tau2).
+The jet that is drawn is the first hadronic top with 25 to 40 particles, a soft-drop mass near that of the
+top, and three clear prongs (small tau3 / tau2).
 """
 
 import argparse
