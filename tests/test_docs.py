@@ -15,6 +15,7 @@ import sys
 import numpy as np
 import pytest
 
+import partt
 from conftest import FIXTURES, ROOT
 from jets import make_jets, write_jets
 from partt.cli.main import _build_parser, main
@@ -181,3 +182,9 @@ def test_the_site_builds_without_warnings(tmp_path):
     page = (tmp_path / "site/reference/command_line.html").read_text()
     assert "--max-bad-fraction" in page
     assert "generated:" not in page
+
+
+def test_every_public_name_is_in_the_reference():
+    page = (ROOT / "docs" / "reference" / "python.md").read_text()
+    missing = [name for name in partt.__all__ if name != "__version__" and f".{name}" not in page]
+    assert not missing
