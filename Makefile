@@ -23,7 +23,8 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 docs: $(STAMP)
-	@echo "The documentation is Markdown for now: docs/README.md"
+	$(BIN)/python -m sphinx -W --keep-going -q docs build/docs
+	@echo "The documentation is $(CURDIR)/build/docs/index.html"
 
 benchmark: $(STAMP)
 	$(BIN)/python benchmarks/bench_reading.py --json benchmarks/reading.json

@@ -3,7 +3,7 @@
     python benchmarks/simulation_fidelity.py --jets-folder DIR      (jets of `partt simulate`)
     python benchmarks/simulation_fidelity.py --jets 1000 --jobs 2   (makes them first)
 
-Prints the tables in docs/simulation.md, writes its figure and a JSON file.
+Prints the tables in docs/reference/simulation.md, writes its figure and a JSON file.
 """
 
 import argparse
@@ -312,7 +312,9 @@ def main() -> None:
     parser.add_argument("--jets-folder", type=Path, help="jets made with `partt simulate`")
     parser.add_argument("--jets", type=int, default=1000, help="per class, if they are made")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "simulation_fidelity.png")
+    parser.add_argument(
+        "--figure", type=Path, default=ROOT / "docs" / "reference" / "simulation_fidelity.png"
+    )
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "simulation_fidelity.json")
     options = parser.parse_args()
     mpl.use("agg")

@@ -1,4 +1,10 @@
-"""The code in README and docs runs."""
+"""The code in README and docs runs.
+
+A page is run from top to bottom in a folder with small files. Blocks without a language are commands; a `text` block after
+them is what the last one prints (a line of three dots stands for any lines). `python` blocks are programs. A `yaml` block
+whose first line is a comment with a file name becomes that file. `sh` blocks are what tests cannot run, for want of a cluster
+or of hours: the arguments of their `partt` commands are checked.
+"""
 
 import re
 import shlex
@@ -9,9 +15,10 @@ import sys
 import numpy as np
 import pytest
 
+import partt
 from conftest import FIXTURES, ROOT
 from jets import make_jets, write_jets
-from partt.cli.main import main
+from partt.cli.main import _build_parser, main
 from partt.data.data_config import load_data_config
 from partt.data.made_up_jets import made_up_jets
 from partt.data.root_files import write_tree
@@ -20,11 +27,37 @@ from partt.tagger_file import new_tagger, save_tagger
 from pfnano import write_pfnano
 
 CLASSES = ("QCD", "Hbb", "Tbl")
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+# What pages ask for -> what tests do instead, where that would take minutes.
+SMALLER = {
+    "docs/tutorial/files_to_table.md": {
+        "--jets 300": "--jets 10",
+        "train quick": "train quick --set epochs=1",
+        "train jetclass_pfn": "train jetclass_pfn --set epochs=1",
+    },
+    "docs/how-to/fine_tuning.md": {"epochs=2": "epochs=1", "tuned.yaml": "tuned.yaml --set epochs=1"},
+}
 
 
-def blocks(page, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+def blocks(page) -> list[tuple[str, str]]:
+    """Return the blocks of code of a page with their languages."""
+    return re.findall(r"^```(\S*)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def commands(block: str) -> list[str]:
+    """Return the partt commands of a block, continued lines joined."""
+    lines = block.replace("\\\n", " ").splitlines()
+    found = [re.search(r"(?:^| -m )(partt .*?)(?:\|\|.*)?$", line) for line in lines]
+    return [match[1] for match in found if match]
+
+
+def pages_with(*languages: str) -> list[pytest.param]:
+    return [
+        pytest.param(page, id=str(page.relative_to(ROOT)))
+        for page in PAGES
+        if {language for language, _ in blocks(page)} & set(languages)
+    ]
 
 
 def write_scores(path, seed: int) -> None:
@@ -58,30 +91,100 @@ def folder(tmp_path, monkeypatch):
     shutil.copy(FIXTURES / "part_small_weaver04.pt", tmp_path / "ParT_full.pt")
     for name in ("train", "val"):
         shutil.copy(FIXTURES / "top_landscape.h5", tmp_path / f"{name}.h5")
-    config = network_config("part_xs")
-    data_config = load_data_config("jetclass_full")
-    tagger = new_tagger("part_xs", build_network("part_xs", config, 17, 10), data_config, made_up_jets())
-    save_tagger(tmp_path / "tagger.safetensors", tagger)
+    for name, features in (("tagger", "jetclass_full"), ("kin_tagger", "jetclass_kin")):
+        data_config = load_data_config(features)
+        num_features = len(data_config.particles.variables)
+        network = build_network("part_xs", network_config("part_xs"), num_features, 10)
+        save_tagger(
+            tmp_path / f"{name}.safetensors", new_tagger("part_xs", network, data_config, made_up_jets())
+        )
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks_run(page, folder):
-    for code in blocks(page, "python"):
-        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        assert result.returncode == 0, f"{code}\n{result.stderr}"
+@pytest.mark.timeout(600)  # the tutorial goes through everything
+@pytest.mark.parametrize("page", pages_with("", "python"))
+def test_blocks_run(page, folder, capfd):
+    smaller = SMALLER.get(str(page.relative_to(ROOT)), {})
+    printed = ""
+    for language, block in blocks(page):
+        if language == "":
+            for command in commands(block):
+                if "root://" in command:  # remote files have tests of their own
+                    continue
+                capfd.readouterr()
+                code = main(shlex.split(shorten(command, smaller), comments=True)[1:])
+                printed, errors = capfd.readouterr()
+                assert code == 0, f"{command}: exit code {code}\n{errors}"
+        elif language == "python":
+            result = subprocess.run(
+                [sys.executable, "-c", block], capture_output=True, text=True, check=False
+            )
+            assert result.returncode == 0, f"{block}\n{result.stderr}"
+            printed = result.stdout
+        elif language == "text" and not smaller:
+            assert_printed(block, printed)
+        elif language == "yaml" and (name := re.match(r"# (\S+\.yaml)\n", block)):
+            (folder / name[1]).write_text(block)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_run(page, folder):
-    for block in blocks(page, ""):
-        for line in block.splitlines():
-            if line.startswith("partt ") and "root://" not in line:  # remote files have tests of their own
-                assert main(shlex.split(line, comments=True)[1:]) == 0, line
+def shorten(command: str, smaller: dict[str, str]) -> str:
+    for long, short in smaller.items():
+        command = command.replace(long, short)
+    return command
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def assert_printed(expected: str, printed: str) -> None:
+    pattern = ".*?".join(re.escape(part) for part in re.split(r"(?m)^\.\.\.\n", expected))
+    assert re.search(pattern, printed, re.DOTALL), f"the page has\n{expected}\nbut printed is\n{printed}"
+
+
+@pytest.mark.parametrize("page", pages_with("sh"))
+def test_arguments_exist(page):
+    for language, block in blocks(page):
+        for command in commands(block) if language == "sh" else []:
+            words = shlex.split(command, comments=True)[1:]
+            _build_parser(words[0]).parse_args(words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_every_weaver_flag_is_explained():
+    from weaver.train import parser
+
+    page = (ROOT / "docs" / "how-to" / "weaver.md").read_text()
+    table = {
+        flag
+        for row in re.findall(r"^\| (`-.*?) \|", page, re.MULTILINE)
+        for flag in re.findall(r"`(-\S+)`", row)
+    }
+    flags = {flag for action in parser._actions for flag in action.option_strings} - {"-h", "--help"}
+    assert table == flags
+
+
+def test_the_site_builds_without_warnings(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        str(ROOT / "docs"),
+        str(tmp_path / "site"),
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    page = (tmp_path / "site/reference/command_line.html").read_text()
+    assert "--max-bad-fraction" in page
+    assert "generated:" not in page
+
+
+def test_every_public_name_is_in_the_reference():
+    page = (ROOT / "docs" / "reference" / "python.md").read_text()
+    missing = [name for name in partt.__all__ if name != "__version__" and f".{name}" not in page]
+    assert not missing

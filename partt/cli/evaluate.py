@@ -24,7 +24,7 @@ examples:
 
 The folder gets report.html (one file, works offline), figures as PDF and PNG, table.md, table.tex,
 metrics.csv, metrics.json, working_points.json and efficiencies.json (for correctionlib).
-docs/evaluation.md has the definitions.
+docs/reference/evaluation.md has the definitions.
 """
 
 

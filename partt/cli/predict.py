@@ -29,7 +29,7 @@ examples:
 
 Every entry of an input is a row of its output, in the same order; jets that are not selected, or whose inputs
 are not finite, have NaN scores. Complete outputs are kept: the same command finishes what was interrupted.
-docs/predict.md lists the columns.
+docs/reference/predict.md lists the columns.
 """
 
 

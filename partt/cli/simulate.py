@@ -18,7 +18,7 @@ examples:
   partt simulate --out jets --jets 100000 --split train=0.8,val=0.1,test=0.1
 
 An interrupted command continues when it is given again. The default card, to copy and change, is
-partt/simulate/cards/jetclass.yaml; docs/simulation.md describes it.
+partt/simulate/cards/jetclass.yaml; docs/reference/simulation.md describes it.
 """
 
 

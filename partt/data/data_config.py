@@ -69,19 +69,28 @@ class DataConfig(Record):
     """A data config; derive another one with `with_parameters` or `with_reweight_hists`."""
 
     treename: Name | None = None
+    """the tree to read; needed only if a file has more than one"""
     selection: Selection = None
+    """the jets to use: a formula of variables with one value per jet; null: all"""
     test_time_selection: Selection = None
+    """another selection for prediction; null: the same"""
     file_magic: Annotated[Mapping[Name, Mapping[Regex, float]], Empty] = Field(default_factory=dict)
+    """a variable to make -> regular expression -> its value in files whose path matches; 0 in others"""
     branch_magic: Annotated[Mapping[Name, str], Empty] = Field(default_factory=dict)
+    """text in names of branches -> what stands in its place in the files"""
     new_variables: Annotated[Mapping[Name, FormulaText], AfterValidator(check_definitions), Empty] = Field(
         default_factory=dict
     )
+    """a variable to make -> its formula, in any order"""
     preprocess: Annotated[Preprocess, Empty] = Preprocess()
     inputs: Inputs
     labels: Labels
     observers: Annotated[Names, NoNames] = ()
+    """carried along to the predictions, unchanged"""
     monitor_variables: Annotated[Names, NoNames] = ()
+    """carried along in training, as the network takes them; partt itself does not look at them"""
     weights: Weights | None = None
+    """null: every jet counts the same"""
     bucketing: Bucketing | None = None
 
     # --- access for the rest of the data layer ---

@@ -83,8 +83,11 @@ class Preprocess(Record):
     """How inputs are standardised: by the numbers given, or by numbers fitted to the data."""
 
     method: Annotated[Literal["manual", "auto"], BeforeValidator(_lower)] = "manual"
+    """auto: variables given by name alone are fitted, the others keep their numbers"""
     data_fraction: float = Field(default=0.1, gt=0, le=1)
+    """the part of each file, its first entries, that a fit looks at"""
     params: Mapping[Name, "Parameters"] | None = None
+    """the numbers of every variable, in place of those in `vars`; what a fit writes"""
 
 
 class Parameters(Record):
@@ -92,11 +95,15 @@ class Parameters(Record):
 
     length: int | None = Field(default=None, ge=1)
     pad_mode: Annotated[Literal["constant", "wrap"], BeforeValidator(_lower)] = "constant"
+    """for weaver; partt does not pad"""
     center: float | Literal["auto"] | None = None
+    """null: raw; auto: to be fitted"""
     scale: float = 1
+    """(variable - center) * scale, then cut at min and max"""
     min: float = -5
     max: float = 5
     pad_value: float = 0
+    """for weaver; partt does not pad"""
 
     @model_validator(mode="after")
     def _check_clip(self) -> "Parameters":
@@ -108,11 +115,16 @@ class Variable(Record):
     """An entry of `vars`: a name, or [name, subtract_by, multiply_by, clip_min, clip_max, pad_value]."""
 
     name: Name
-    subtract_by: float | None = None  # null: raw
+    """a branch, or one of new_variables"""
+    subtract_by: float | None = None
+    """null: the variable stays as it is, neither scaled nor cut"""
     multiply_by: float = 1
+    """(variable - subtract_by) * multiply_by"""
     clip_min: float = -5
     clip_max: float = 5
+    """the result is cut at clip_min and clip_max"""
     pad_value: float = 0
+    """for weaver; partt does not pad"""
     is_bare: bool = False  # without subtract_by: raw if manual, fitted if auto
 
     @model_validator(mode="before")
@@ -145,17 +157,24 @@ class Group(Record):
     """A group of inputs."""
 
     length: int | None = Field(default=None, ge=1)
+    """particles of a jet that are used, the first ones; the same in all groups; null: all"""
     pad_mode: Annotated[Literal["constant", "wrap"], BeforeValidator(_lower)] = "constant"
+    """for weaver; partt does not pad"""
     vars: Tuple[Variable] = Field(min_length=1)
+    """each a name, or [name, subtract_by, multiply_by, clip_min, clip_max, pad_value]"""
 
 
 class Inputs(Record):
     """The groups of inputs of one collection of particles."""
 
     pf_points: Group | None = None
+    """two coordinates, for networks that look for neighbours (ParticleNet)"""
     pf_features: Group
+    """what the network sees of a particle, in this order"""
     pf_vectors: Group | None = None
+    """px, py, pz, energy in GeV, raw, for pair features"""
     pf_mask: Group | None = None
+    """for weaver: a variable that is 1 for every particle"""
 
     @model_validator(mode="before")
     @classmethod
@@ -180,11 +199,15 @@ class Labels(Record):
     """The classes: one 0-1 branch each (simple), or a formula that gives the class number (custom)."""
 
     type: Literal["simple", "custom"]
+    """simple: a list of variables; custom: a formula"""
     value: Annotated[
         Annotated[Names, Tag("list")] | Annotated[Mapping[Name, FormulaText], Tag("map")],
         Discriminator(lambda value: "map" if isinstance(value, Mapping) else "list"),
     ]
+    """simple: of these exactly one is 1 for each jet, a class is called like its variable without a leading
+    label_; custom: one entry, name: formula of the class number"""
     names: Names | None = None
+    """custom: the names of the classes, by number"""
 
     @model_validator(mode="after")
     def _check_form(self) -> "Labels":
@@ -216,15 +239,25 @@ class Weights(Record):
     """Weights from branches, or a reweighting to flat or equal spectra."""
 
     use_precomputed_weights: bool = False
+    """true: weights from branches, in the loss; false: weights that make spectra equal"""
     weight_branches: Names = ()
+    """a jet's weight is their product"""
     reweight_method: Literal["flat", "ref"] | None = None
+    """flat: flat spectra; ref: the spectrum of the first of reweight_classes"""
     reweight_vars: Mapping[Name, Edges] = Field(default_factory=dict)
+    """a variable with one value per jet -> the edges of its bins"""
     reweight_classes: Names = ()
+    """0-1 variables, one for each class of jets that has a spectrum"""
     class_weights: Tuple[Annotated[float, Field(gt=0)]] | None = None
+    """relative numbers of jets of these classes; null: equal"""
     reweight_threshold: float = Field(default=10, ge=0, le=100)
+    """per cent of the bins, the emptiest, in which every jet is kept: lower weights elsewhere depend on it"""
     reweight_basewgt: FormulaText | None = None
+    """the weight that each jet has before the reweighting"""
     reweight_discard_under_overflow: bool = True
-    reweight_hists: Mapping[Name, Any] | None = None  # class -> nested lists, one axis per variable
+    """true: jets outside of the bins are left out; false: they count in the outermost bins"""
+    reweight_hists: Mapping[Name, Any] | None = None
+    """class -> weights as nested lists, one axis per variable; what a fit writes"""
 
     @cached_property
     def base_formula(self) -> Formula | None:

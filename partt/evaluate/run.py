@@ -56,7 +56,7 @@ def evaluate(
     """Evaluate the scores of a model, and of others to compare it with; write a report to the folder `out`.
 
     `scores` are prediction files (names, globs, URLs), or `scores_from_arrays(...)`; several files with the
-    same jets are seeds of one model. See docs/evaluation.md for the rest.
+    same jets are seeds of one model. See docs/reference/evaluation.md for the rest.
     """
     sources = {name or "": scores, **(compare or {})}
     if len(sources) < 1 + len(compare or {}):

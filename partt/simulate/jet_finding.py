@@ -26,7 +26,7 @@ SUBJETTINESS = {
 }
 WHOLE_JET = 1000.0  # a radius that nothing escapes
 
-# Papers that use fastjet should cite it (docs/simulation.md says how); its banner would go to stdout.
+# Papers that use fastjet should cite it (docs/reference/simulation.md); its banner would go to stdout.
 fastjet._swig.ClusterSequence.set_fastjet_banner_stream(None)  # noqa: SLF001
 
 

@@ -21,6 +21,7 @@ class ModelChoice(Record):
 
     name: str
     settings: Mapping[str, Any] = Field(default_factory=dict)
+    """keys of the network's own config"""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -42,6 +43,7 @@ class OptimizerChoice(Record):
 
     name: Literal["ranger", "adamw"] = "ranger"
     lr: PositiveFloat
+    """the learning rate that the schedule's factors multiply"""
     weight_decay: NonNegativeFloat = 0.0
     """never of one-dimensional parameters, nor of the class token"""
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] | None = None
@@ -94,6 +96,7 @@ class Recipe(Record):
     accumulate: PositiveInt = 1
     """parts that a process's share of a batch is computed in, to save memory"""
     epochs: PositiveInt | None = None
+    """of jets_per_epoch jets each"""
     steps: PositiveInt | None = None
     """instead of epochs: steps of the optimizer"""
     jets_per_epoch: PositiveInt | None = None
@@ -112,6 +115,7 @@ class Recipe(Record):
     checkpoint_minutes: NonNegativeFloat = 10.0
     """time between checkpoints inside an epoch; 0: after every step"""
     keep_checkpoints: PositiveInt = 2
+    """newest ones that stay, beside that of the best epoch"""
     fine_tuning: FineTuning = FineTuning()
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The PFNano example of docs/predict.md gives the scores that loops over events and jets give."""
+"""The PFNano example of docs/how-to/cms_atlas.md gives the scores that loops over events and jets give."""
 
 import re
 
@@ -25,7 +25,7 @@ def test_the_example_of_the_docs(tmp_path, monkeypatch):
         new_tagger("part_xs", network, load_data_config("jetclass_full"), made_up_jets()),
     )
     path = str(write_pfnano(tmp_path / "pfnano.root"))
-    text = (ROOT / "docs" / "predict.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "cms_atlas.md").read_text()
     (code,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "pfnano" in block]
     names: dict[str, object] = {}
     exec(code, names)  # noqa: S102 - our own documentation
