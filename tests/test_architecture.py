@@ -22,7 +22,7 @@ ALLOWED = {
     "model": BASE,
     "callable_package": set(),
     "physics": set(),
-    "sample": set(),
+    "sample": {"data"} | BASE,
     "config": {"errors"},
     "atomic_files": {"errors"},
     "errors": set(),
