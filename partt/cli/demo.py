@@ -14,7 +14,7 @@ examples:
   partt demo
   partt demo --offline
 
-The demo ends with the report, and with the commands that made it. Interrupted, it goes on when it is given again.
+The demo ends with the report and the commands that made it. Interrupted, it goes on when it is given again.
 """
 
 
@@ -88,6 +88,6 @@ def _share_out_sample(out: Path) -> None:
 
     num_train, num_test = split_sample(out / "jets", TEST_SHARE)
     print(
-        f"{out}/jets: {num_train} jets of the sample to train with, {num_test} others to test; so few that the "
-        "results show how partt works, not how well a tagger can do"
+        f"{out}/jets: {num_train} jets of the sample to train with, {num_test} others to test; so few that "
+        "the results show how partt works, not how well a tagger can do"
     )

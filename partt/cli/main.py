@@ -22,12 +22,14 @@ VERBS = {
     "evaluate": "make the results table, figures and report of scores",
     "import-weaver": "turn a network that weaver-core trained (.pt) into a tagger file",
     "export-weaver": "turn a tagger file into weights that weaver-core loads (.pt)",
+    "taggers": "list the taggers that partt ships",
     "demo": "simulate, train, predict and evaluate, in a few minutes",
 }
 
 EXAMPLES = """\
 examples:
   partt demo
+  partt predict --tagger jetclass-small 'jets/*.root'
   partt check jetclass_full TTBar:'data/TTBar_*.root' QCD:'data/ZJetsToNuNu_*.root'
 
 `partt VERB --help` tells more of each.
