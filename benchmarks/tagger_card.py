@@ -121,9 +121,7 @@ def compare_with_real_jets(tagger: Tagger, test: JetSet) -> RealJets:
         real = list(dataset.tables)
     config = tagger.data_config
     features = [variable.name for variable in config.particles.variables]
-    needed = branches_to_read(
-        config, [variable.name for group in config.groups for variable in group.variables]
-    )
+    needed = branches_to_read(config, config.input_names)
     absent = sorted(needed - set(real[0]))
     wanted = [*sorted(needed), *(f"label_{name}" for name in tagger.class_names)]
     files = [path for path in test.files if path.parent == test.files[0].parent]

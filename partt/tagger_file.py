@@ -79,8 +79,8 @@ class Tagger:
         jets with lists of particles, or of events with lists of such jets. Jets that the config does not
         select and jets with inputs that are not finite get NaN.
         """
-        names = {variable.name for group in self.data_config.groups for variable in group.variables}
-        jets = jets_of_events(self.data_config, names | names_for_index(self.data_config, "predict"), events)
+        names = {*self.data_config.input_names} | names_for_index(self.data_config, "predict")
+        jets = jets_of_events(self.data_config, names, events)
         num_jets = jets.variables.num_jets
         scores = np.empty((num_jets, len(self.class_names)), dtype=np.float32)
         with sharing_threads() as each:

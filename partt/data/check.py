@@ -165,7 +165,7 @@ def _read_jets(
 ) -> npt.NDArray[np.uint64]:
     carried = config.monitor_variables if purpose == "train" else config.observers
     batch = pack(config, variables, carried=carried)
-    for name in dict.fromkeys(variable.name for group in config.groups for variable in group.variables):
+    for name in config.input_names:
         report.inputs.setdefault(name, ValueSummary(name)).add(variables[name])
     units.add(variables, batch)
     full_lengths = batch.lengths + batch.num_cut

@@ -52,8 +52,7 @@ def attempt_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each 
 
 
 def _names(config: DataConfig, plan: InputPlan) -> set[str]:
-    names = {variable.name for group in config.groups for variable in group.variables}
-    names |= names_for_index(config, "predict") | {*plan.observers, *plan.weight_branches}
+    names = {*config.input_names, *plan.observers, *plan.weight_branches} | names_for_index(config, "predict")
     return names | set(config.label_variables) if plan.has_labels else names
 
 
