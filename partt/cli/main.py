@@ -65,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Read the words after `partt`: `run(options)` does what these options ask for."""
     parser = _build_parser(verb=next((word for word in words if word in VERBS), None))
+    if not words:
+        parser.exit(2, parser.format_help())
     return parser.parse_args(words, argparse.Namespace(command=shlex.join(["partt", *words])))
 
 
