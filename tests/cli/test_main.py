@@ -10,5 +10,5 @@ def test_without_a_verb_it_shows_what_there_is(capsys):
         main([])
     shown = capsys.readouterr().err
     assert shown.startswith("usage: partt")
-    assert all(f"\n    {verb} " in shown for verb in VERBS)
+    assert all(f"\n    {verb}" in shown for verb in VERBS)
     assert max(map(len, shown.splitlines())) < 90
