@@ -6,13 +6,9 @@ STAMP := $(VENV)/.installed
 
 .PHONY: demo test lint docs benchmark constraints clean
 
+# DEMO=offline make demo: with the jets that partt ships, instead of simulating some
 demo: $(STAMP)
-	$(BIN)/partt simulate --out demo/jets --jets 300 --jobs 2 --split train=0.7,test=0.3
-	$(BIN)/partt check jetclass_full --train 'demo/jets/train/*.root' --test 'demo/jets/test/*.root'
-	$(BIN)/partt train quick --train 'demo/jets/train/*.root' --val-fraction 0.1 --out demo/run --threads 1 --resume
-	$(BIN)/partt predict --tagger demo/run 'demo/jets/test/*.root' --out demo/scores
-	$(BIN)/partt evaluate 'demo/scores/*.root' --name quick --run demo/run --out demo/report
-	@echo "The report is $(CURDIR)/demo/report/report.html"
+	$(BIN)/partt demo $(if $(filter offline,$(DEMO)),--offline)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

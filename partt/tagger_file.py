@@ -11,7 +11,6 @@ import json
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,6 +34,7 @@ from partt.data.packing import pack
 from partt.errors import ConfigError, DataError
 from partt.inference import sharing_threads, tag
 from partt.model.registry import build_network, network_config
+from partt.taggers import shipped_taggers
 
 if TYPE_CHECKING:
     import awkward as ak
@@ -79,8 +79,8 @@ class Tagger:
         jets with lists of particles, or of events with lists of such jets. Jets that the config does not
         select and jets with inputs that are not finite get NaN.
         """
-        names = {variable.name for group in self.data_config.groups for variable in group.variables}
-        jets = jets_of_events(self.data_config, names | names_for_index(self.data_config, "predict"), events)
+        names = {*self.data_config.input_names} | names_for_index(self.data_config, "predict")
+        jets = jets_of_events(self.data_config, names, events)
         num_jets = jets.variables.num_jets
         scores = np.empty((num_jets, len(self.class_names)), dtype=np.float32)
         with sharing_threads() as each:
@@ -145,12 +145,6 @@ def tagger_bytes(tagger: Tagger) -> tuple[bytes, str]:
     return safetensors.torch.save(tensors, metadata), metadata["sha256"]
 
 
-def shipped_taggers() -> dict[str, Path]:
-    """Return the taggers that partt ships, by name."""
-    folder = Path(str(resources.files("partt"))) / "taggers"
-    return {file.stem: file for file in sorted(folder.glob(f"*{SUFFIX}"))}
-
-
 def find_tagger(name_or_path: str | Path) -> Path:
     """Return the file of a tagger: itself, the best one of a run folder, or one that partt ships."""
     path, shipped = Path(name_or_path), shipped_taggers()
@@ -161,10 +155,9 @@ def find_tagger(name_or_path: str | Path) -> Path:
     if path.suffix or len(path.parts) != 1 or path.exists():
         return path
     if path.name not in shipped:
-        listed = f"it ships {', '.join(shipped)}" if shipped else "none so far"
         raise ConfigError(
-            f"partt ships no tagger {path.name!r}{did_you_mean(path.name, list(shipped))}, {listed}; give a "
-            f"tagger file ({SUFFIX}) or a run folder"
+            f"partt ships no tagger {path.name!r}{did_you_mean(path.name, list(shipped))}; give one of "
+            f"{', '.join(shipped)}, a tagger file ({SUFFIX}) or a run folder"
         )
     return shipped[path.name]
 

@@ -14,15 +14,16 @@ BASE = {"config", "errors", "atomic_files", "callable_package", "physics"}
 STAGES = {"simulate", "convert", "train", "predict", "evaluate", "export"}
 # part of partt -> the other parts that it may import
 ALLOWED = {
-    "cli": STAGES | {"tagger_file", "inference", "data", "model", "sample"} | BASE,
+    "cli": STAGES | {"tagger_file", "taggers", "inference", "data", "model", "sample"} | BASE,
     **{stage: {"tagger_file", "inference", "data", "model"} | BASE for stage in STAGES},
-    "tagger_file": {"inference", "data", "model"} | BASE,
+    "tagger_file": {"taggers", "inference", "data", "model"} | BASE,
+    "taggers": {"config", "errors"},
     "inference": {"data"} | BASE,
     "data": BASE,
     "model": BASE,
     "callable_package": set(),
     "physics": set(),
-    "sample": set(),
+    "sample": {"data"} | BASE,
     "config": {"errors"},
     "atomic_files": {"errors"},
     "errors": set(),

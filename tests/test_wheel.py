@@ -1,4 +1,4 @@
-"""What `pip install` gives is complete: shipped configs and recipes are found by name, types are marked."""
+"""What `pip install` gives is complete: configs, recipes and taggers are found by name, types are marked."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ def wheel(tmp_path_factory):
     return path
 
 
-def test_an_installed_wheel_finds_its_configs(wheel, tmp_path):
+def test_an_installed_wheel_finds_its_configs_and_taggers(wheel, tmp_path):
     command = [
         sys.executable,
         "-m",
@@ -36,12 +36,20 @@ def test_an_installed_wheel_finds_its_configs(wheel, tmp_path):
     write_jets(tmp_path / "jets.root", 20)
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
     code = "import partt, sys; print(partt.__file__); from partt.cli.main import main; sys.exit(main())"
-    command = [sys.executable, "-c", code, "check", "jetclass_full", "jets.root"]
-    result = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith(str(tmp_path / "site"))
+    for words in (
+        ["check", "jetclass_full", "jets.root"],
+        ["predict", "--tagger", "jetclass-small", "jets.root", "--threads", "1"],
+    ):
+        result = subprocess.run(
+            [sys.executable, "-c", code, *words],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.startswith(str(tmp_path / "site"))
 
 
 def test_the_wheel_holds_what_the_repository_shows(wheel):
@@ -50,7 +58,7 @@ def test_the_wheel_holds_what_the_repository_shows(wheel):
         for path in (ROOT / folder).iterdir():
             assert f"partt/{folder}/{path.name}" in names
     assert "partt/py.typed" in names
-    for folder in ("page", "published"):
-        for path in (ROOT / "partt" / "evaluate" / folder).iterdir():
-            assert f"partt/evaluate/{folder}/{path.name}" in names
+    for folder in ("evaluate/page", "evaluate/published", "sample", "taggers"):
+        for path in (ROOT / "partt" / folder).glob("*.*"):
+            assert f"partt/{folder}/{path.name}" in names
     assert not [name for name in names if name.startswith("tests/")]

@@ -1,8 +1,6 @@
 """`partt evaluate`: the results table, figures and working points of one or several taggers."""
 
 import argparse
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
             compare=_models(options.compare),
             published=options.published,
             run_folder=options.run_folder,
-            command=f"partt {shlex.join(sys.argv[1:])}",
+            command=options.command,
             progress=progress,
         )
     make_console().print(_screen_table(found.table))

@@ -7,7 +7,7 @@ from partt.errors import DataError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("file", metavar="TAGGER.safetensors")
+    parser.add_argument("file", metavar="TAGGER", help="a tagger file, a run folder, or a shipped name")
     parser.add_argument(
         "--dialect", choices=("0.4", "0.5"), default="0.5", help="for which weaver-core (default 0.5)"
     )

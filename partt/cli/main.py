@@ -4,6 +4,7 @@ import argparse
 import errno
 import importlib
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -21,20 +22,23 @@ VERBS = {
     "evaluate": "make the results table, figures and report of scores",
     "import-weaver": "turn a network that weaver-core trained (.pt) into a tagger file",
     "export-weaver": "turn a tagger file into weights that weaver-core loads (.pt)",
+    "taggers": "list the taggers that partt ships",
+    "demo": "simulate, train, predict and evaluate, in a few minutes",
 }
 
 EXAMPLES = """\
 examples:
-  partt simulate --out jets --jets 10000 --jobs 2
+  partt demo
+  partt predict --tagger jetclass-small 'jets/*.root'
   partt check jetclass_full TTBar:'data/TTBar_*.root' QCD:'data/ZJetsToNuNu_*.root'
+
+`partt VERB --help` tells more of each.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = _build_parser(verb=next((word for word in words if word in VERBS), None))
-    options = parser.parse_args(words)
+    options = parse(sys.argv[1:] if arguments is None else arguments)
     try:
         code = int(options.run(options) or 0)
         sys.stdout.flush()
@@ -56,6 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("partt: interrupted", file=sys.stderr)
         return 130
     return code
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Read the words after `partt`: `run(options)` does what these options ask for."""
+    parser = _build_parser(verb=next((word for word in words if word in VERBS), None))
+    if not words:
+        parser.exit(2, parser.format_help())
+    return parser.parse_args(words, argparse.Namespace(command=shlex.join(["partt", *words])))
 
 
 def _build_parser(verb: str | None) -> argparse.ArgumentParser:

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 STOPPED = 75  # exit code: stopped by a signal; complete outputs are kept
 
+DEMO_TAGGER = "jetclass-small"
+
 EXAMPLES = """\
 examples:
+  partt predict --tagger jetclass-small new_events.root --out scores
   partt predict --tagger runs/first new_events.root --out scores
   partt predict --tagger runs/first 'jets/*.root' --out scores --discriminant Hbb_vs_QCD --keep 'jet_*'
   partt predict --tagger tagger.safetensors root://host//store/jets_0.root --out scores.parquet
@@ -38,9 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("files", metavar="FILES", nargs="*", help="NAME:GLOB, GLOB, @LIST or URL")
     parser.add_argument(
-        "--tagger", help="a tagger file, a run folder, or the name of a tagger that partt ships"
+        "--tagger", help="a tagger file, a run folder, or the name of one that partt ships (partt taggers)"
     )
-    parser.add_argument("--demo", action="store_true", help="tag the jets of the sample that partt ships")
+    parser.add_argument("--demo", action="store_true", help="tag the sample that partt ships")
     parser.add_argument(
         "--out",
         metavar="DIR_OR_FILE",
@@ -132,16 +135,13 @@ def _what_to_tag(options: argparse.Namespace) -> tuple[list[str], str]:
     if not options.demo and not options.files:
         raise ConfigError("no files: name some, for example 'jets/*.root', or tag the sample with --demo")
     name = options.tagger
-    if name is None:
-        from partt.tagger_file import shipped_taggers
-
-        shipped = list(shipped_taggers()) if options.demo else []
-        if not shipped:
-            raise ConfigError("no tagger: give a tagger file or a run folder with --tagger")
-        name = shipped[0]
+    if name is None and not options.demo:
+        raise ConfigError(
+            "no tagger: give --tagger a tagger file, a run folder or a name that `partt taggers` lists"
+        )
     if not options.demo:
         return options.files, name
-    return [str(path) for path in partt.sample_files()], name
+    return [str(path) for path in partt.sample_files()], name or DEMO_TAGGER
 
 
 def _print(result: "PredictResult", console: "Console") -> None:

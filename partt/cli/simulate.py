@@ -1,6 +1,7 @@
 """`partt simulate`: make JetClass-style jets with Pythia and a fast detector."""
 
 import argparse
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         from partt.simulate.pipeline import JetSelection
         from partt.simulate.production import Production
         from partt.simulate.run import simulate
+        from partt.simulate.workers import RERUN
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is missing: pip install 'partt[simulate]'") from error
 
@@ -69,7 +71,11 @@ def run(arguments: argparse.Namespace) -> int:
             done[name] = num_done
             show(sum(done.values()), total)
 
-        outcome = simulate(production, arguments.jobs, arguments.scheduler, progress)
+        try:
+            outcome = simulate(production, arguments.jobs, arguments.scheduler, progress)
+        except KeyboardInterrupt:
+            print(f"{arguments.out}: {RERUN}", file=sys.stderr)
+            raise
     seconds = time.monotonic() - start
     rate = f", {outcome.jets_made / seconds:.1f} jets/s" if outcome.jets_made else ""
     print(

@@ -68,7 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--init-from",
         metavar="TAGGER",
         type=Path,
-        help="start from the weights of a tagger file; the last layer is new if the classes differ",
+        help="start from the weights of a tagger (file, run folder or shipped name); the last layer is new "
+        "if the classes differ",
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 or auto (default)")
     parser.add_argument(

@@ -18,6 +18,7 @@ from partt.data.columns import (
     labels_of,
     missing_branches,
     names_for,
+    names_for_index,
     read_variables,
     renamed_branch,
     require_branches,
@@ -58,6 +59,8 @@ def check_files(
         named = [InputFile(f"{prefix}{file.group or '(all)'}", file.url) for file in inputs]
         opened[name] = list(_open(config, named, purpose, limit, report))
     files = [file for pairs in opened.values() for _, file in pairs]
+    if purpose == "predict":
+        _check_observers(config, files, report)
     _compare_types(files, file_branches(config, names_for(config, purpose)), report)
     config = _fit(config, files, purpose, limit, report)
     units = UnitCheck()
@@ -88,18 +91,38 @@ def _open(
         try:
             file = inspect_file(item.url, config.treename)
             summary.num_entries += file.num_entries
-            require_branches(config, names_for(config, purpose), file)
+            require_branches(config, _names(config, purpose, file), file)
         except DataError as error:
             report.error(item.url, str(error))
             continue
         if file.num_entries == 0:
             report.warn(item.url, "has no entries")
         if purpose == "train" and (missing := missing_branches(config, config.observers, file)):
-            report.warn(item.url, f"lacks the observers {', '.join(missing)}: predictions of it would stop")
+            report.warn(item.url, f"lacks the observers {', '.join(missing)}: no prediction will have them")
         if limit is not None and limit < file.num_entries:
             chunks = tuple((start, min(stop, limit)) for start, stop in file.chunks if start < limit)
             file = replace(file, num_entries=limit, chunks=chunks)
         yield item.group, file
+
+
+def _names(config: DataConfig, purpose: Purpose, file: FileInfo) -> set[str]:
+    """Return the variables that a job reads of a file; a prediction does without observers."""
+    names = names_for(config, purpose)
+    if purpose == "train":
+        return names
+    absent = {name for name in config.observers if missing_branches(config, [name], file)}
+    return names - (absent - set(config.input_names) - names_for_index(config, purpose))
+
+
+def _check_observers(config: DataConfig, files: Sequence[FileInfo], report: CheckReport) -> None:
+    """Foretell what predictions carry along: what no file has is left out, what one has all must have."""
+    for name in config.observers:
+        lacking = [file for file in files if missing_branches(config, [name], file)]
+        if lacking and len(lacking) == len(files):
+            report.warn(f"observer {name}", "is in no file: the predictions will not have it")
+        elif lacking:
+            for file in lacking:
+                report.error(file.url, f"lacks the observer {name} that other files have; predict them apart")
 
 
 def _compare_types(files: Sequence[FileInfo], branches: Iterable[str], report: CheckReport) -> None:
@@ -107,7 +130,8 @@ def _compare_types(files: Sequence[FileInfo], branches: Iterable[str], report: C
     for name in sorted(branches):
         types: dict[str, str] = {}
         for file in files:
-            types.setdefault(file.branches[name], file.url)
+            if name in file.branches:
+                types.setdefault(file.branches[name], file.url)
         if len(types) > 1:
             found = ", ".join(f"{kind} in {url}" for kind, url in types.items())
             report.warn(name, f"has different types: {found}")
@@ -136,9 +160,12 @@ def _check_file(
     group, file = opened
     found = [np.empty(0, np.uint64)]
     summary = report.groups[group]
+    names = _names(config, purpose, file)
+    carried = config.monitor_variables if purpose == "train" else config.observers
+    carried = tuple(name for name in carried if name in names)
     try:
         for start, stop in file.chunks:
-            variables = read_variables(config, names_for(config, purpose), file, start, stop)
+            variables = read_variables(config, names, file, start, stop)
             for name, column in variables.branches.items():
                 kind = file.branches.get(renamed_branch(config, name), "set by file_magic")
                 report.branches.setdefault(name, ValueSummary(name, kind)).add(column)
@@ -148,7 +175,7 @@ def _check_file(
             if purpose == "train":
                 _count_classes(config, selected, summary)
                 report.sum_weights += float(jet_weights(config, selected).sum(dtype=np.float64))
-            found.append(_read_jets(config, selected, purpose, report, units))
+            found.append(_read_jets(config, selected, carried, report, units))
     except ParttError as error:
         report.error(file.url, str(error))
     return np.concatenate(found)
@@ -161,11 +188,10 @@ def _count_classes(config: DataConfig, variables: Variables, summary: GroupSumma
 
 
 def _read_jets(
-    config: DataConfig, variables: Variables, purpose: Purpose, report: CheckReport, units: UnitCheck
+    config: DataConfig, variables: Variables, carried: tuple[str, ...], report: CheckReport, units: UnitCheck
 ) -> npt.NDArray[np.uint64]:
-    carried = config.monitor_variables if purpose == "train" else config.observers
     batch = pack(config, variables, carried=carried)
-    for name in dict.fromkeys(variable.name for group in config.groups for variable in group.variables):
+    for name in config.input_names:
         report.inputs.setdefault(name, ValueSummary(name)).add(variables[name])
     units.add(variables, batch)
     full_lengths = batch.lengths + batch.num_cut

@@ -75,9 +75,8 @@ class Variables(Mapping[str, Column]):
 
 def names_for(config: DataConfig, purpose: Purpose) -> set[str]:
     """Return the variables that a job needs of every file (prediction does without labels and weights)."""
-    names = {variable.name for group in config.groups for variable in group.variables}
     carried = config.monitor_variables if purpose == "train" else config.observers
-    return names | set(carried) | names_for_index(config, purpose)
+    return {*config.input_names, *carried} | names_for_index(config, purpose)
 
 
 def names_for_index(config: DataConfig, purpose: Purpose) -> set[str]:

@@ -116,6 +116,11 @@ class DataConfig(Record):
         return tuple(group for group in (self.particles, self.momenta, self.points) if group is not None)
 
     @property
+    def input_names(self) -> tuple[str, ...]:
+        """The variables of all groups, each once."""
+        return tuple(dict.fromkeys(variable.name for group in self.groups for variable in group.variables))
+
+    @property
     def class_names(self) -> tuple[str, ...]:
         """The names of the classes, in the order of the network's outputs."""
         return self.labels.class_names

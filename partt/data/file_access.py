@@ -48,6 +48,11 @@ def is_remote(url: str) -> bool:
     return "://" in url and not url.startswith("file://")
 
 
+def without_secrets(text: str) -> str:
+    """Return a URL, or a text with URLs, without users, passwords and queries: these may hold tokens."""
+    return re.sub(r"([a-z][a-z0-9+.-]*://)(?:[^/\s@'\"]*@)?([^\s?'\"]*)(?:\?[^\s'\";,)]*)?", r"\1\2", text)
+
+
 def local_path(url: str) -> str:
     """Return the path of a file on this machine."""
     return os.path.expanduser(url.removeprefix("file://"))  # noqa: PTH111 - pathlib raises at "~nobody"

@@ -60,7 +60,7 @@ def recognise(info: FileInfo) -> ScoreFile:
         hint = (
             "scores without class names: write them as ROOT"
             if "scores" in info.branches
-            else "predict wrote none"
+            else "is it an output of partt predict?"
         )
         raise DataError(f"{info.where} has no score_<class> columns ({hint})")
     if len(by_class) < 2:

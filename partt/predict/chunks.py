@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 from partt.data.columns import Variables, labels_of, names_for_index, passes_selection, read_variables
 from partt.data.data_config import DataConfig
+from partt.data.file_access import without_secrets
 from partt.data.jagged import Column, Jagged, Table, take
 from partt.data.root_files import read_columns
 from partt.errors import ParttError
@@ -35,7 +36,7 @@ def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = 
         observers={**carried, **kept},
         selected=tagged.selected,
         bad=tagged.bad,
-        source_file=plan.file.url,
+        source_file=without_secrets(plan.file.url),
         source_entry=variables.entries,
         tagger_hash=tagger.sha256,
         embeddings=tagged.embeddings,
@@ -52,8 +53,7 @@ def attempt_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each 
 
 
 def _names(config: DataConfig, plan: InputPlan) -> set[str]:
-    names = {variable.name for group in config.groups for variable in group.variables}
-    names |= names_for_index(config, "predict") | {*plan.observers, *plan.weight_branches}
+    names = {*config.input_names, *plan.observers, *plan.weight_branches} | names_for_index(config, "predict")
     return names | set(config.label_variables) if plan.has_labels else names
 
 

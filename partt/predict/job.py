@@ -88,8 +88,7 @@ def open_inputs(
     What the network needs, and what selects jets, must be in every file. What is carried along must be in
     every file that is read if one of them has it; observers that none has are left out.
     """
-    needed = {variable.name for group in config.groups for variable in group.variables}
-    needed |= names_for_index(config, "predict")
+    needed = {*config.input_names} | names_for_index(config, "predict")
     good, bad = open_files(inputs, config, needed, policy, max_chunk=CHUNK_ENTRIES, progress=progress)
     files = [info for _, info in good]
     taken = own_columns(config.class_names, options.discriminants, labels=True, embeddings=options.embeddings)

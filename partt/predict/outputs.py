@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from partt.atomic_files import remove_leftovers
+from partt.atomic_files import opened_folder, remove_leftovers
 from partt.data.file_access import is_remote, local_path
 from partt.errors import ConfigError, OutputError
 
@@ -60,12 +60,7 @@ def writing_to(folder: Path, paths: Sequence[Path]) -> Iterator[None]:
 
     Several processes may write to a folder, each its own outputs.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
-    try:
+    with opened_folder(folder) as descriptor:
         with suppress(OSError):  # locked by another process, or a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for path in paths:
@@ -73,8 +68,6 @@ def writing_to(folder: Path, paths: Sequence[Path]) -> Iterator[None]:
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

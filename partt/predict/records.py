@@ -13,7 +13,7 @@ from pydantic import ValidationError
 import partt
 from partt.atomic_files import write_text
 from partt.config import Record
-from partt.data.file_access import is_remote, local_path
+from partt.data.file_access import is_remote, local_path, without_secrets
 from partt.data.root_files import read_note
 from partt.errors import ConfigError, DataError
 from partt.predict.job import InputPlan, Options
@@ -97,7 +97,7 @@ def origin_of(plan: InputPlan, tagger: Tagger, options: Options) -> Origin:
     """Return what decides the contents of a file's output."""
     url = plan.file.url
     return Origin(
-        input=url if is_remote(url) else os.path.realpath(local_path(url)),
+        input=without_secrets(url) if is_remote(url) else os.path.realpath(local_path(url)),
         input_identity=plan.file.identity,
         tagger_sha256=tagger.sha256,
         class_names=list(tagger.class_names),

@@ -12,6 +12,7 @@ from typing import Literal
 
 import torch
 
+from partt.data.file_access import without_secrets
 from partt.data.file_lists import expand_files
 from partt.data.jet_source import BadFile, BadFilePolicy, check_losses
 from partt.data.root_files import AuthenticationError
@@ -249,12 +250,15 @@ def _summary(result: PredictResult, tagger: Tagger, options: Options) -> Summary
         outputs=[
             OutputEntry(
                 output=os.path.relpath(output.path, result.folder),
-                input=output.input,
+                input=without_secrets(output.input),
                 rows=output.rows,
                 balance=output.balance,
             )
             for output in result.outputs
         ],
-        bad_files=[BadInput(input=file.url, reason=file.reason) for file in result.bad_files],
+        bad_files=[
+            BadInput(input=without_secrets(file.url), reason=without_secrets(file.reason))
+            for file in result.bad_files
+        ],
         left_out=list(result.left_out),
     )

@@ -3,7 +3,6 @@
 import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -12,7 +11,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from partt.atomic_files import write_text
+from partt.atomic_files import opened_folder, write_text
 from partt.config import Record
 from partt.errors import ConfigError, DataError, OutputError
 
@@ -101,12 +100,7 @@ def file_hash(path: Path) -> str:
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
     """Keep a second run out of the folder."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(out, os.O_RDONLY)
-    except OSError as error:
-        raise OutputError(f"cannot write to {out}: {error.strerror or error}") from error
-    try:
+    with opened_folder(out) as descriptor:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -114,5 +108,3 @@ def locked(out: Path) -> Iterator[None]:
         except OSError:
             pass  # a file system without locks
         yield
-    finally:
-        os.close(descriptor)

@@ -154,8 +154,7 @@ def reference_jets(source: JetSource, index: JetIndex) -> Table:
         raise DataError("no jet passes the selection")
     config = source.config
     selection = config.selection_for("train")
-    names = {variable.name for group in config.groups for variable in group.variables}
-    names |= set(selection.names) if selection else set()
+    names = {*config.input_names, *(selection.names if selection else ())}
     variables = read_variables(config, names, source.files[chunk.file], chunk.start, chunk.stop)
     selected = select(config, variables, "train")
     return selected.take(np.arange(min(NUM_REFERENCE_JETS, selected.num_jets))).branches

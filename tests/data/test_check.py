@@ -286,6 +286,19 @@ def test_missing_observers_are_foretold(tmp_path, capsys):
     assert any("lacks the observers jet_mas" in text for text in texts(report, "warning"))
 
 
+def test_a_prediction_can_do_without_observers_that_no_file_has(tmp_path, capsys):
+    config = changed_config(tmp_path, observers=["jet_pt", "jet_mas"])
+    files = [write_jets(tmp_path / f"{seed}.root", 20, seed=seed) for seed in range(2)]
+    code, report = check(capsys, config, *files, "--for", "predict")
+    assert code == 0
+    assert texts(report, "warning")[0] == "observer jet_mas: is in no file: the predictions will not have it"
+    write_tree(files[1], make_jets(20, seed=1) | {"jet_mas": np.ones(20)})
+    code, report = check(capsys, config, *files, "--for", "predict")
+    assert code == 3
+    (error,) = texts(report, "error")
+    assert error == f"{files[0]}: lacks the observer jet_mas that other files have; predict them apart"
+
+
 def test_bad_jets_are_not_taken_for_copies(tmp_path, capsys):
     for seed in range(2):
         jets = make_jets(60, seed=seed)

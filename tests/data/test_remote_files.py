@@ -20,9 +20,11 @@ import pyarrow.parquet
 import pytest
 import uproot
 
+import partt
 from partt.data import file_access, root_files
+from partt.data.file_access import without_secrets
 from partt.data.file_lists import InputFile, expand_files
-from partt.data.root_files import AuthenticationError, inspect_file, read_columns, write_tree
+from partt.data.root_files import AuthenticationError, inspect_file, read_columns, read_note, write_tree
 from partt.errors import DataError
 from xrootd_server import xrootd_serving
 
@@ -295,6 +297,32 @@ def address(server: WebServer, path: str) -> str:
 def test_web_read(web: WebServer) -> None:
     files = expand_files([f"A:{address(web, 'jets/y.root')}?token=1"])
     assert_fixture(files[0].url)
+
+
+@pytest.mark.parametrize(
+    ("url", "public"),
+    [
+        ("https://me:secret@host:80/a/b.root?authz=secret", "https://host:80/a/b.root"),
+        ("root://secret@host//a/b.root?authz=a%20b&c=1", "root://host//a/b.root"),
+        ("/data/what?.root", "/data/what?.root"),
+        ("404, url='https://host/b.root?sig=s' (lost?)", "404, url='https://host/b.root' (lost?)"),
+    ],
+)
+def test_secrets_are_cut_out_of_urls(url: str, public: str) -> None:
+    assert without_secrets(url) == public
+
+
+def test_no_token_is_written_by_a_prediction(web: WebServer, tmp_path: Path) -> None:
+    good, bad = (f"{address(web, f'jets/{name}.root')}?authz=SECRET" for name in ("y", "none"))
+    result = partt.predict("jetclass-small", [good, bad], tmp_path, on_bad_file="skip", max_bad_fraction=0.6)
+    with uproot.open(tmp_path / "y.root") as file:
+        assert set(file["tree"]["source_file"].array(library="np")) == {address(web, "jets/y.root")}
+    assert [file.url for file in result.bad_files] == [bad]
+    written = (tmp_path / "predict.json").read_text() + (read_note(str(tmp_path / "y.root")) or "")
+    assert address(web, "jets/none.root") in written
+    assert "SECRET" not in written
+    again = partt.predict("jetclass-small", good.replace("SECRET", "OTHER"), tmp_path)
+    assert again.outputs[0].was_complete
 
 
 def test_web_parquet(web: WebServer, folder: Path) -> None:

@@ -56,23 +56,17 @@ def test_the_options_reach_the_output(folder, capsys):
     assert len(found["selected"]) < 40
 
 
-def test_the_demo_tags_the_sample(folder, capsys, monkeypatch):
-    assert main(["predict", "--demo"]) == 2
-    assert "no tagger: give a tagger file or a run folder with --tagger" in capsys.readouterr().err
+def test_the_demo_tags_the_sample(folder, capsys):
     assert main(["predict", "--demo", "--tagger", "run", "--out", "demo"]) == 0
     assert rows_of(capsys.readouterr().out)["entries in"] == "900"
     assert len(list((folder / "demo").glob("*.root"))) == len(partt.sample_files())
-    path = folder / "run" / "best.safetensors"
-    monkeypatch.setattr("partt.tagger_file.shipped_taggers", lambda: {"sample": path})
-    assert main(["predict", "--demo", "--out", "demo"]) == 0
-    assert "10 (10 complete before)" in rows_of(capsys.readouterr().out)["outputs"]
 
 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         ([], 2, "no files: name some"),
-        (["jets.root"], 2, "no tagger"),
+        (["jets.root"], 2, "no tagger: give --tagger a tagger file, a run folder or a name"),
         (["jets.root", "--demo"], 2, "not both"),
         (["jets.root", "--tagger", "top"], 2, "ships no tagger 'top'"),
         (["jets.root", "--tagger", "top.safetensors"], 3, "cannot read top.safetensors"),

@@ -70,13 +70,9 @@ def test_a_tagger_is_a_file_a_run_folder_or_a_name(tmp_path, monkeypatch):
         partt.load_tagger("run")
     sha256 = save_tagger(tmp_path / "run" / "best.safetensors", make_tagger())
     assert partt.load_tagger("run").sha256 == partt.load_tagger("run/best.safetensors").sha256 == sha256
-    with pytest.raises(ConfigError, match="ships no tagger 'top', none so far; give a tagger file"):
-        partt.load_tagger("top")
-    shipped = {"part_kin": tmp_path / "run" / "best.safetensors"}
-    monkeypatch.setattr("partt.tagger_file.shipped_taggers", lambda: shipped)
-    assert partt.load_tagger("part_kin").sha256 == sha256
-    with pytest.raises(ConfigError, match=r"'part_kim' \(did you mean 'part_kin'\?\), it ships part_kin"):
-        find_tagger("part_kim")
+    name = r"'jetclass-smal' \(did you mean 'jetclass-small'\?\); give one of jetclass-small, a tagger file"
+    with pytest.raises(ConfigError, match=name):
+        find_tagger("jetclass-smal")
 
 
 def test_predict_is_a_function_however_it_is_imported():

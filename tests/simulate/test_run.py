@@ -150,6 +150,18 @@ def test_killed_at_random_times_it_ends_with_the_same_files(undisturbed, tmp_pat
         assert_same_columns(tmp_path / name, undisturbed / name)
 
 
+def test_an_interrupted_command_says_how_to_go_on(tmp_path):
+    process = start(tmp_path, "--jets", "60")
+    end = time.monotonic() + 60
+    while not (tmp_path / "simulation.json").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    kept = "complete files are kept; the same command makes the rest"
+    assert error.splitlines()[-2:] == [f"{tmp_path}: {kept}", "partt: interrupted"]
+
+
 def test_a_killed_worker_is_a_clear_error_and_complete_files_stay(tmp_path):
     process = start(tmp_path, "--jobs", "2", "--jets", "60")
     end = time.monotonic() + 60

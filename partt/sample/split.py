@@ -1,0 +1,26 @@
+"""The bundled sample as files to train with and files to test with, which share no jet."""
+
+from pathlib import Path
+
+from partt.data.root_files import inspect_file, read_columns, write_tree
+from partt.errors import ConfigError
+from partt.sample import sample_files
+
+
+def split_sample(out: Path, test_share: float) -> tuple[int, int]:
+    """Write the last entries of each file to `out`/test, the others to `out`/train; return how many jets.
+
+    Files that are there already are kept if they have these entries.
+    """
+    num_jets = {"train": 0, "test": 0}
+    for path in sample_files():
+        info = inspect_file(str(path))
+        first_test = round(info.num_entries * (1 - test_share))
+        for part, start, stop in (("train", 0, first_test), ("test", first_test, info.num_entries)):
+            target = out / part / path.name
+            if not target.exists():
+                write_tree(target, read_columns(str(path), list(info.branches), start, stop))
+            elif inspect_file(str(target)).num_entries != stop - start:
+                raise ConfigError(f"{target} is there already, and not from the sample: choose another --out")
+            num_jets[part] += stop - start
+    return num_jets["train"], num_jets["test"]

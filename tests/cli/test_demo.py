@@ -1,0 +1,98 @@
+"""`partt demo` runs the public commands, goes on after Ctrl-C, and tests with jets that it has not trained with."""
+
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import partt
+from partt.cli.demo import demo_commands
+from partt.cli.main import main, parse
+from partt.data.root_files import inspect_file, read_columns
+from partt.errors import ConfigError
+from partt.sample.split import split_sample
+
+# The demo with two epochs instead of fifteen.
+SHORT_DEMO = """
+import sys
+from partt.cli import demo, main
+commands = demo.demo_commands
+demo.demo_commands = lambda out: [
+    [*words, "--set", "epochs=2"] if words[0] == "train" else words for words in commands(out)
+]
+sys.exit(main.main())
+"""
+
+
+def test_an_interrupted_demo_goes_on_and_ends_with_report_and_commands(tmp_path):
+    command = [sys.executable, "-c", SHORT_DEMO, "demo", "--offline"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line.startswith(" epoch "):
+                process.send_signal(signal.SIGINT)
+    assert process.returncode == 75
+    assert lines[0].startswith("demo/offline/jets: 630 jets of the sample to train with, 270 others to test")
+    assert lines[-1] == "`partt demo --offline` goes on from here\n"
+
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "resuming after step" in result.stdout
+    lines = result.stdout.splitlines()
+    start = lines.index("The commands that made it:")
+    assert [line.split()[:2] for line in lines[start + 1 : start + 4]] == [
+        ["partt", verb] for verb in ("train", "predict", "evaluate")
+    ]
+    report = tmp_path / "demo/offline/report/report.html"
+    assert lines[-1] == f"The report is {report}"
+    evaluate = lines[start + 3].strip()
+    assert evaluate.replace("'", "&#39;") in report.read_text()
+
+
+def test_all_commands_are_those_of_the_command_line(tmp_path):
+    verbs = [parse(words).run.__module__ for words in demo_commands(tmp_path)]
+    assert verbs == [f"partt.cli.{verb}" for verb in ("simulate", "train", "predict", "evaluate")]
+
+
+def test_without_the_simulation_it_says_what_to_do(tmp_path):
+    code = (
+        "import sys; sys.modules['fastjet'] = None; from partt.cli.main import main; sys.exit(main(['demo']))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 2
+    assert result.stderr == (
+        "partt: error: the demo simulates jets, and fastjet is missing: pip install 'partt[simulate]', "
+        "or give --offline to use the few jets that partt ships\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_both_parts_of_the_sample_hold_all_of_it(tmp_path):
+    assert split_sample(tmp_path, 0.3) == (630, 270)
+    changed = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*.root")}
+    for path in partt.sample_files():
+        names = list(inspect_file(str(path)).branches)
+        whole = read_columns(str(path), names)
+        parts = [read_columns(str(tmp_path / part / path.name), names) for part in ("train", "test")]
+        for name in names:
+            if name.startswith("part_"):
+                joined = [part[name].contents for part in parts]
+                lengths = np.concatenate([part[name].lengths for part in parts])
+                assert np.array_equal(lengths, whole[name].lengths)
+                assert np.array_equal(np.concatenate(joined), whole[name].contents)
+            else:
+                assert np.array_equal(np.concatenate([part[name] for part in parts]), whole[name])
+    split_sample(tmp_path, 0.3)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*.root")} == changed
+
+
+def test_other_files_are_not_taken_for_the_sample(tmp_path):
+    split_sample(tmp_path / "jets", 0.5)
+    with pytest.raises(ConfigError, match="not from the sample: choose another --out"):
+        split_sample(tmp_path / "jets", 0.3)
+    assert main(["demo", "--offline", "--out", str(tmp_path)]) == 2
