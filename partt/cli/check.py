@@ -120,7 +120,7 @@ def _group_table(report: "CheckReport") -> Table:
 
 def _class_table(report: "CheckReport") -> Table:
     classes = list(dict.fromkeys(name for group in report.groups.values() for name in group.jets_by_class))
-    table = Table("files", title="selected jets by class, of those read")
+    table = Table("files", title="selected jets by class, of those read", show_edge=False)
     for name in classes:
         table.add_column(name, justify="right")
     for group in report.groups.values():
@@ -129,8 +129,8 @@ def _class_table(report: "CheckReport") -> Table:
 
 
 def _value_table(title: str, summaries: "Iterable[ValueSummary]") -> Table:
-    table = Table("variable", "type", title=title)
-    for heading in ("smallest", "median", "largest", "NaN", "infinite"):
+    table = Table("variable", "type", title=title, show_edge=False)  # JetClass fits into 80 columns
+    for heading in ("smallest", "median", "largest", "NaN", "inf"):
         table.add_column(heading, justify="right")
     for values in summaries:
         numbers = (values.minimum, values.median, values.maximum)
