@@ -6,6 +6,7 @@ Axes: N jets, B jets of a batch, P slots, F features, C classes.
 """
 
 import hashlib
+import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ import partt
 from partt.config import Record, parse_record
 from partt.data.columns import Variables, passes_selection, renamed_branch
 from partt.data.data_config import DataConfig, branches_to_read
-from partt.data.jagged import Array, Column, Jagged, take, take_rows
+from partt.data.jagged import Array, Column, Jagged, take_rows
 from partt.data.jet_batch import JetBatch
 from partt.data.packing import pack
 from partt.errors import ConfigError, DataError
@@ -53,7 +54,9 @@ class OnnxHeader(Record):
     def to_metadata(self) -> dict[str, str]:
         """Return the header as texts."""
         fields = self.model_dump(mode="json")
-        return {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
+        return {
+            name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()
+        }
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> "OnnxHeader":
@@ -267,8 +270,6 @@ def fingerprint(model: Any) -> str:
 
 def import_onnx(name: Literal["onnx", "onnxruntime", "onnxscript"]) -> Any:
     """Import a package of the extra `export`."""
-    import importlib  # noqa: PLC0415
-
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -277,8 +278,7 @@ def import_onnx(name: Literal["onnx", "onnxruntime", "onnxscript"]) -> Any:
 
 def _parse(path: Path, contents: bytes) -> Any:
     onnx = import_onnx("onnx")
-    from google.protobuf.message import DecodeError  # noqa: PLC0415
-
+    DecodeError = importlib.import_module("google.protobuf.message").DecodeError  # noqa: N806
     try:
         model = onnx.load_model_from_string(contents)
     except DecodeError as error:

@@ -1,1 +1,1 @@
-"""Tagger -> ONNX file: preprocessing and network in one graph, proved equal to torch before it gets its name."""
+"""Tagger -> ONNX file: preprocessing and network in one graph, proved before it gets its name."""

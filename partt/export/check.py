@@ -32,12 +32,12 @@ def largest_difference(tagger: Tagger, inputs: Inputs, session: Any) -> float:
         for feed in _feeds(tagger, inputs, jets):
             scores = run_session(session, feed)
             if not np.array_equal(np.isnan(scores), np.isnan(expected)):
-                raise NumericalError("the exported tagger gives scores for other jets than torch; no file is made")
+                raise NumericalError("the exported tagger has NaN for other jets than torch: no file is made")
             largest = max(largest, float(np.nanmax(np.abs(scores - expected), initial=0.0)))
     if largest > TOLERANCE:
         raise NumericalError(
-            f"the exported tagger's scores differ from torch's by up to {largest:.2g}, more than {TOLERANCE:g}: "
-            "no file is made"
+            f"the exported tagger's scores differ from torch's by up to {largest:.2g}, more than "
+            f"{TOLERANCE:g}: no file is made"
         )
     return largest
 

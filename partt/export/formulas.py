@@ -34,15 +34,17 @@ class TorchVariables(dict[str, Tensor]):
     def __missing__(self, name: str) -> Tensor:
         """Compute a variable; a formula that torch cannot compute, or not record, is a ConfigError."""
         if name not in self.formulas:
-            raise ConfigError(f"{name} comes from a file's name (file_magic), which an exported file cannot know")
+            raise ConfigError(
+                f"{name} comes from a file's name (file_magic), which an exported file cannot know"
+            )
         formula = self.formulas[name]
         table: Any = self  # of tensors in place of numpy columns
         try:
             column: Any = evaluate(formula, table, self.functions)
         except ConfigError as error:
             raise ConfigError(
-                f"{name}: {formula.text!r} cannot be exported: {error}; --inputs standardised leaves formulas "
-                "to the program that runs the file"
+                f"{name}: {formula.text!r} cannot be exported: {error}; --inputs standardised leaves "
+                "formulas to the program that runs the file"
             ) from error
         self[name] = column
         return self[name]
@@ -70,7 +72,9 @@ def _in_float32(function: Function) -> Function:
     return call
 
 
-def _nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+def _nan_to_num(
+    x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
     limits = torch.finfo(x.dtype)
     x = torch.where(x == math.inf, limits.max if posinf is None else posinf, x)
     x = torch.where(x == -math.inf, limits.min if neginf is None else neginf, x)
@@ -83,10 +87,12 @@ def _clip(x: Tensor, a_min: Tensor | None = None, a_max: Tensor | None = None) -
 
 
 # of whatever numbers
-_ANY = {
-    **{name: torch.abs for name in ("abs", "absolute", "fabs")},
+_ANY: dict[str, Function] = {
+    **dict.fromkeys(("abs", "absolute", "fabs"), torch.abs),
     **{name: getattr(torch, name) for name in ("sign", "square", "maximum", "minimum", "where")},
-    **{name: getattr(torch, name) for name in ("greater", "greater_equal", "less", "less_equal", "not_equal")},
+    **{
+        name: getattr(torch, name) for name in ("greater", "greater_equal", "less", "less_equal", "not_equal")
+    },
     **{name: getattr(torch, name) for name in ("logical_and", "logical_or", "logical_xor", "logical_not")},
     **{name: getattr(torch, name) for name in ("zeros_like", "ones_like", "full_like")},
     "equal": torch.eq,
@@ -99,22 +105,22 @@ _ANY = {
 }
 _ARCS = ("sin", "cos", "tan", "tan2", "sinh", "cosh", "tanh")
 # of numbers with fractions: integers become float64
-_FRACTIONS = {
+_FRACTIONS: dict[str, Function] = {
     **{name: getattr(torch, name) for name in ("sqrt", "exp", "log", "log2", "log10", "log1p", "expm1")},
     **{name: getattr(torch, name) for name in ("sin", "cos", "tanh")},
     **{name: _in_float32(getattr(torch, name)) for name in ("tan", "sinh", "cosh")},
     **{f"arc{name}": _in_float32(getattr(torch, f"a{name}")) for name in _ARCS},
     **{name: getattr(torch, name) for name in ("reciprocal", "floor", "ceil", "trunc", "isnan", "isinf")},
-    **{name: torch.deg2rad for name in ("deg2rad", "radians")},
-    **{name: torch.rad2deg for name in ("rad2deg", "degrees")},
-    **{name: torch.true_divide for name in ("divide", "true_divide")},
+    **dict.fromkeys(("deg2rad", "radians"), torch.deg2rad),
+    **dict.fromkeys(("rad2deg", "degrees"), torch.rad2deg),
+    **dict.fromkeys(("divide", "true_divide"), torch.true_divide),
     "isfinite": torch.isfinite,
     "hypot": _hypot,
     "rint": torch.round,
     "round": torch.round,
     "nan_to_num": _nan_to_num,
 }
-_OPERATORS = {
+_OPERATORS: dict[type[ast.AST], Function] = {
     ast.Add: torch.add,
     ast.Sub: torch.sub,
     ast.Mult: torch.mul,
@@ -239,7 +245,7 @@ class _Momenta:
     energy: Tensor
     given: Columns
 
-    def part(self, name: str) -> Tensor:
+    def part(self, name: str) -> Tensor:  # noqa: PLR0911 - one line for each part
         if name in self.given:
             return self.given[name]
         if name in {"px", "py", "pz", "energy"}:

@@ -54,7 +54,7 @@ class RawTagger(nn.Module):
         self.dtypes = {name: _dtype(tagger.reference_jets, name) for name in self.branches}
 
     def forward(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return the score (N,) of each class from branches (N, P) or (N,) and the number of particles (N,)."""
+        """Return the score (N,) of each class from branches (N, P) or (N,) and num_particles (N,)."""
         num_particles = inputs[NUM_PARTICLES]
         columns = {name: inputs[branch].to(self.dtypes[name]) for name, branch in self.branches.items()}
         num_slots = next(column.shape[1] for column in columns.values() if column.ndim == 2)
@@ -121,7 +121,7 @@ def _dtype(jets: Table, name: str) -> torch.dtype:
     """Return in which type a branch is computed with: float32, or float64 for double and integer branches."""
     column = jets[name]
     kind = (column.contents if isinstance(column, Jagged) else column).dtype
-    if kind == bool:
+    if kind.kind == "b":
         return torch.bool
     if kind.kind in "iu":
         return torch.int64

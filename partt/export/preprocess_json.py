@@ -1,4 +1,4 @@
-"""`preprocess.json`: how a program is to prepare the inputs of a standardised file, as weaver-core writes it."""
+"""`preprocess.json`: how the inputs of a standardised file are to be prepared, as weaver-core writes it."""
 
 import json
 from pathlib import Path

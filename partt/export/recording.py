@@ -3,7 +3,7 @@
 import copy
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
@@ -60,10 +60,13 @@ def input_axes(tagger: Tagger, inputs: Inputs) -> Axes:
 
 
 def _record(module: nn.Module, axes: Axes, num_outputs: int, num_slots: int, opset: int) -> Any:
-    sizes: Mapping[str | int, int] = EXAMPLE_SIZES  # type: ignore[assignment]
-    example = {name: torch.zeros([sizes.get(axis, axis) for axis in shape]) for name, shape in axes.items()}  # type: ignore[misc]
+    example = {
+        name: torch.zeros([axis if isinstance(axis, int) else EXAMPLE_SIZES[axis] for axis in shape])
+        for name, shape in axes.items()
+    }
     # What torch need not think about: `_give_slots` and the check see to fewer slots.
-    dimensions = {"jets": torch.export.Dim("jets"), "particles": torch.export.Dim("particles", min=max(3, num_slots))}
+    fewest = {"jets": 2, "particles": max(3, num_slots)}
+    dimensions = {name: torch.export.Dim(name, min=size) for name, size in fewest.items()}
     shapes = {
         name: {position: dimensions[axis] for position, axis in enumerate(shape) if isinstance(axis, str)}
         for name, shape in axes.items()

@@ -1,7 +1,7 @@
 """P-CNN: a residual network of one-dimensional convolutions along the particles, in input (pT) order.
 
-After the P-CNN of arXiv:1902.08570, without strides. Axes: B jets, T particles of all jets, P slots of a padded
-jet, F features, W channels, C classes.
+After the P-CNN of arXiv:1902.08570, without strides. Axes: B jets, T particles of all jets, P slots of a
+padded jet, F features, W channels, C classes.
 """
 
 from typing import ClassVar, cast

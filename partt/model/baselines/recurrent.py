@@ -3,7 +3,7 @@
 Axes: B jets, T particles of all jets, P slots of the padded batch, F features, W width, C classes.
 """
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import PositiveInt
@@ -72,8 +72,8 @@ class Recurrent(nn.Module):
         if momenta is None:
             raise DataError(NO_MOMENTA)
         pt = transverse_momentum(momenta.double()).masked_fill(~mask, -1)
-        # (B, P), padding last; ONNX's operator is stable by itself
-        order = torch.sort(pt, dim=1, descending=True, stable=not is_exporting()).indices
+        # (B, P), padding last; ONNX has topk, which is stable there
+        order = pt.topk(pt.shape[1]).indices if is_exporting() else pt.argsort(descending=True, stable=True)
         x = batch_norm(particles, self.input_norm) * mask[..., None]
         x = x.gather(1, order[..., None].expand(x.shape))
         outputs = record_cell(self.cell, x) if is_exporting() else self.cell(x)[0]
@@ -88,7 +88,7 @@ def record_cell(cell: nn.GRU | nn.LSTM, x: Tensor) -> Tensor:
     """Return the outputs (B, P, W) for x (B, P, F) as operators of ONNX: torch would record step by step."""
     # torch's gates -> ONNX's: GRU r z n -> z r n; LSTM i f g o -> i o f g
     gates, name = ((1, 0, 2), "GRU") if isinstance(cell, nn.GRU) else ((0, 3, 1, 2), "LSTM")
-    attributes: dict[str, int] = {"hidden_size": cell.hidden_size}
+    attributes: dict[str, Any] = {"hidden_size": cell.hidden_size}
     if name == "GRU":
         attributes["linear_before_reset"] = 1
 
