@@ -99,8 +99,9 @@ def predict(
 
     `out` is a folder, or a .root or .parquet file for a single input. Outputs that are complete and as they
     would be made now are kept. Jets that are not selected, or bad, get NaN; `apply_selection` leaves the
-    first ones out. A tagger file runs in torch, an exported one (.onnx) in onnxruntime; the network runs where
-    it is, on `num_threads` threads (default: as many as torch uses), or on a dask cluster: that of `scheduler`, or `num_workers` processes here.
+    first ones out. A tagger file runs in torch, an exported one (.onnx) in onnxruntime. The network runs
+    where it is, on `num_threads` threads (default: as many as torch uses), or on a dask cluster: that of
+    `scheduler`, or `num_workers` processes here.
     """
     tagger = with_hash(load_any_tagger(tagger) if isinstance(tagger, str | Path) else tagger)
     out = Path(out)
