@@ -20,7 +20,7 @@ from partt.tagger_file import new_tagger, save_tagger
 from pfnano import write_pfnano
 
 CLASSES = ("QCD", "Hbb", "Tbl")
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page, language: str) -> list[str]:

@@ -38,7 +38,7 @@ def make_tagger(case="part", **changes):
     model = build_network(name, network_config(name, settings), len(config.particles.variables), 10)
     with torch.no_grad():
         for parameter in model.parameters():  # away from neutral starts, so that scores depend on everything
-            parameter += 0.1 * torch.randn_like(parameter)
+            parameter.add_(0.1 * torch.randn_like(parameter))
     return new_tagger(name, model.eval(), config, make_jets(6, seed=2))
 
 

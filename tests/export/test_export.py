@@ -11,8 +11,8 @@ import onnxruntime
 import pytest
 import torch
 import yaml
-from exported_taggers import CASES, dense, make_tagger, some, variables_of, weaver_session
 
+from exported_taggers import CASES, dense, make_tagger, some, variables_of, weaver_session
 from jets import write_jets
 from partt.cli.main import main
 from partt.data.data_config import load_data_config
