@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).parents[1]
-FILES = Path("/work/shared/reference/bench_jets")
+FILES = ROOT.parent / "shared" / "reference" / "bench_jets"
 NUM_JETS = 128
 BATCH_SIZES = (1, 16, 64)
 Work = Callable[[], None]
