@@ -32,7 +32,7 @@ from partt.data.jagged import Column, Jagged, Table, num_jets
 from partt.data.jet_batch import JetBatch
 from partt.data.packing import pack
 from partt.errors import ConfigError, DataError
-from partt.inference import sharing_threads, tag
+from partt.inference import Each, TaggedJets, sharing_threads, tag
 from partt.model.registry import build_network, network_config
 from partt.taggers import shipped_taggers
 
@@ -72,6 +72,10 @@ class Tagger:
         logits: Tensor = self.model(batch.particles, batch.momenta, batch.offsets, batch.points)
         return logits
 
+    def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
+        """Return the scores of jets, by `partt.inference.tag`."""
+        return tag(self.model, self.data_config, variables, with_embeddings=with_embeddings, each=each)
+
     def __call__(self, events: "ak.Array") -> "ak.Array":
         """Return the scores of jets, one field per class, nested as the jets are.
 
@@ -86,7 +90,7 @@ class Tagger:
         with sharing_threads() as each:
             for start in range(0, num_jets, JETS_AT_ONCE):
                 some = np.arange(start, min(start + JETS_AT_ONCE, num_jets))
-                tagged = tag(self.model, self.data_config, jets.variables.take(some), each=each)
+                tagged = self.tag(jets.variables.take(some), each=each)
                 scores[some] = tagged.probabilities
         return jets.nest(dict(zip(self.class_names, scores.T, strict=True)))
 

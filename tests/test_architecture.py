@@ -14,9 +14,10 @@ BASE = {"config", "errors", "atomic_files", "callable_package", "physics"}
 STAGES = {"simulate", "convert", "train", "predict", "evaluate", "export"}
 # part of partt -> the other parts that it may import
 ALLOWED = {
-    "cli": STAGES | {"tagger_file", "taggers", "inference", "data", "model", "sample"} | BASE,
-    **{stage: {"tagger_file", "inference", "data", "model"} | BASE for stage in STAGES},
+    "cli": STAGES | {"tagger_file", "onnx_file", "taggers", "inference", "data", "model", "sample"} | BASE,
+    **{stage: {"tagger_file", "onnx_file", "inference", "data", "model"} | BASE for stage in STAGES},
     "tagger_file": {"taggers", "inference", "data", "model"} | BASE,
+    "onnx_file": {"inference", "data"} | BASE,
     "taggers": {"config", "errors"},
     "inference": {"data"} | BASE,
     "data": BASE,

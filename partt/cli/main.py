@@ -20,6 +20,7 @@ VERBS = {
     "train": "train a network on labelled jets as a recipe says",
     "predict": "score new jets, labelled or not, and lose none",
     "evaluate": "make the results table, figures and report of scores",
+    "export": "turn a tagger into an ONNX file that takes raw branches, and prove that it works",
     "import-weaver": "turn a network that weaver-core trained (.pt) into a tagger file",
     "export-weaver": "turn a tagger file into weights that weaver-core loads (.pt)",
     "taggers": "list the taggers that partt ships",

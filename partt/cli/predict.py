@@ -29,6 +29,7 @@ examples:
   partt predict --tagger runs/first 'jets/*.root' --out scores --discriminant Hbb_vs_QCD --keep 'jet_*'
   partt predict --tagger tagger.safetensors root://host//store/jets_0.root --out scores.parquet
   partt predict --tagger tagger.safetensors 'jets/*.root' --out scores --scheduler tcp://host:8786
+  partt predict --engine onnx --tagger tagger.onnx 'jets/*.root' --out scores
 
 Every entry of an input is a row of its output, in the same order; jets that are not selected, or whose inputs
 are not finite, have NaN scores. Complete outputs are kept: the same command finishes what was interrupted.
@@ -41,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("files", metavar="FILES", nargs="*", help="NAME:GLOB, GLOB, @LIST or URL")
     parser.add_argument(
-        "--tagger", help="a tagger file, a run folder, or the name of one that partt ships (partt taggers)"
+        "--tagger",
+        help="a tagger file, a run folder, an exported tagger (.onnx), or a name that `partt taggers` lists",
     )
     parser.add_argument("--demo", action="store_true", help="tag the sample that partt ships")
     parser.add_argument(
@@ -76,6 +78,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-bad-fraction", metavar="F", type=fraction, default=0.05, help="(default: 0.05)"
     )
+    parser.add_argument(
+        "--engine",
+        choices=["torch", "onnx"],
+        help="torch runs tagger files, onnx what `partt export` makes (default: by the tagger's name)",
+    )
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 or auto (default)")
     parser.add_argument("--threads", metavar="N", type=positive, help="of the CPU (default: all cores)")
     where = parser.add_mutually_exclusive_group()
@@ -87,11 +94,16 @@ def run(options: argparse.Namespace) -> int:
     """Predict, and show how it goes."""
     files, name = _what_to_tag(options)
 
+    from partt.onnx_file import OnnxTagger
     from partt.predict.run import predict
+    from partt.predict.taggers import load_any_tagger
     from partt.train.stopping import stop_on_signal
 
-    tagger = partt.load_tagger(name)
-    tagger.model.to(choose_device(options.device))
+    tagger = load_any_tagger(name, options.engine)
+    if not isinstance(tagger, OnnxTagger):
+        tagger.model.to(choose_device(options.device))
+    elif options.device not in {"auto", "cpu"}:
+        raise ConfigError(f"--device {options.device}: exported taggers run on the CPU here")
     with stop_on_signal() as should_stop, _progress() as (opening, progress):
         result = predict(
             tagger,

@@ -121,6 +121,11 @@ class DataConfig(Record):
         return tuple(dict.fromkeys(variable.name for group in self.groups for variable in group.variables))
 
     @property
+    def resolved_variables(self) -> Mapping[str, InputVariable]:
+        """The variables of all inputs, the mask included, by name."""
+        return {variable.name: variable for group in self._groups.values() for variable in group.variables}
+
+    @property
     def class_names(self) -> tuple[str, ...]:
         """The names of the classes, in the order of the network's outputs."""
         return self.labels.class_names

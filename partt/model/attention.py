@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from partt.model.dropout import Dropout
-from partt.model.exporting import is_exporting
 from partt.model.packed_linear import Linear
 
 
@@ -50,7 +49,7 @@ class SelfAttention(Attention):
         heads = (num_jets, num_particles, 3, self.num_heads, width // self.num_heads)
         qkv = self.in_proj(x).view(heads).permute(2, 3, 0, 1, 4)  # (3, H, B, P, d)
         # torch's fused kernel on a CPU takes neither dropout nor a gradient of the bias, and is slower.
-        if maps is not None or (x.is_cpu and not is_exporting()):
+        if maps is not None or x.is_cpu:
             mixed = self._attend(qkv, bias, maps)
         else:
             probability = self.dropout.probability if self.training else 0.0

@@ -13,8 +13,6 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from partt.model.exporting import is_exporting
-
 MIN_ROWS = 896  # of groups of up to 1024; smaller ones are rests, each of another size
 MIN_WIDTH = 128  # with 64 columns it was slower
 
@@ -51,7 +49,6 @@ class Linear(nn.Linear):
             and not torch.is_grad_enabled()
             and self.in_features >= MIN_WIDTH
             and x.numel() >= MIN_ROWS * self.in_features
-            and not is_exporting()
             and is_available()
         )
 

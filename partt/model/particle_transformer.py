@@ -75,8 +75,11 @@ class ParticleTransformer(nn.Module):
         embeddings: Tensor = self.norm(torch.cat(tokens)[in_order])
         return embeddings
 
-    def forward_dense(self, particles: Tensor, momenta: Tensor | None, mask: Tensor) -> Tensor:
+    def forward_dense(
+        self, particles: Tensor, momenta: Tensor | None, mask: Tensor, points: Tensor | None = None
+    ) -> Tensor:
         """Return logits (B, C) from padded features (B, P, F), momenta (B, P, 4) and mask (B, P)."""
+        del points
         logits: Tensor = self.head(self.norm(self.encode(*self.embed(particles, momenta), mask)))
         return logits
 

@@ -29,7 +29,12 @@ def azimuth(momenta: Tensor) -> Tensor:
     """Return phi = atan2(py, px), and 0 for a particle along the beam."""
     px, py = momenta[..., 0], momenta[..., 1]
     along_beam = px.square() + py.square() < _TINY
-    return torch.atan2(py, torch.where(along_beam, 1.0, px))  # at 0, 0 the gradient is NaN
+    px = torch.where(along_beam, 1.0, px)  # at 0, 0 the gradient is NaN
+    if momenta.dtype != torch.float64:
+        return torch.atan2(py, px)
+    # ONNX Runtime has no arc tangent in float64, but sine and cosine: from phi in float32 to phi.
+    phi = torch.atan2(py.float(), px.float()).double()
+    return phi + (py * phi.cos() - px * phi.sin()) * torch.rsqrt(px.square() + py.square())
 
 
 def wrap_angle(angle: Tensor) -> Tensor:
@@ -39,4 +44,5 @@ def wrap_angle(angle: Tensor) -> Tensor:
 
 def mass_squared(momenta: Tensor) -> Tensor:
     """Return m² = E² - px² - py² - pz²; rounding, or E < |p|, may make it negative."""
-    return momenta[..., 3].square() - momenta[..., :3].square().sum(-1)
+    px, py, pz, energy = momenta.unbind(-1)
+    return energy.square() - (px.square() + py.square() + pz.square())

@@ -23,7 +23,10 @@ def pair_features(momenta: Tensor, first: Tensor, second: Tensor) -> Tensor:
 
     Symmetric in the two particles; unchanged by rotations about z and boosts along z.
     """
-    pt, y, phi = transverse_momentum(momenta), rapidity(momenta), azimuth(momenta)  # (..., P)
+    # Differences of close particles are what float32 leaves of y and phi. Rounded from float64 they are the
+    # same numbers wherever they are computed: in torch, and in an exported network.
+    precise = momenta.double()
+    pt, y, phi = (f(precise).to(momenta.dtype) for f in (transverse_momentum, rapidity, azimuth))  # (..., P)
 
     def both(values: Tensor) -> tuple[Tensor, Tensor]:
         return values.index_select(-1, first), values.index_select(-1, second)  # (..., N)

@@ -9,13 +9,13 @@ from partt.data.file_access import without_secrets
 from partt.data.jagged import Column, Jagged, Table, take
 from partt.data.root_files import read_columns
 from partt.errors import ParttError
-from partt.inference import Each, tag
+from partt.inference import Each
 from partt.predict.job import ChunkTask, InputPlan, Options
 from partt.predict.scores import Scores
-from partt.tagger_file import Tagger
+from partt.predict.taggers import AnyTagger
 
 
-def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = map) -> Scores:
+def score_chunk(tagger: AnyTagger, options: Options, task: ChunkTask, each: Each = map) -> Scores:
     """Read and score the entries of a chunk; `each` computes batches like `map`."""
     config, plan = tagger.data_config, task.plan
     variables = read_variables(config, _names(config, plan), plan.file, task.start, task.stop)
@@ -26,7 +26,7 @@ def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = 
         num_removed, passed = int(np.count_nonzero(~passes)), np.flatnonzero(passes)
         variables = variables.take(passed)
         kept = {name: take(column, passed) for name, column in kept.items()}
-    tagged = tag(tagger.model, config, variables, with_embeddings=options.embeddings, each=each)
+    tagged = tagger.tag(variables, with_embeddings=options.embeddings, each=each)
     carried = {name: _per_entry(variables[name], variables.num_jets) for name in plan.observers}
     return Scores(
         class_names=config.class_names,
@@ -44,7 +44,9 @@ def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = 
     )
 
 
-def attempt_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = map) -> Scores | ParttError:
+def attempt_chunk(
+    tagger: AnyTagger, options: Options, task: ChunkTask, each: Each = map
+) -> Scores | ParttError:
     """Score a chunk; an error is returned, not raised: what to do about a bad file is decided elsewhere."""
     try:
         return score_chunk(tagger, options, task, each)

@@ -21,7 +21,8 @@ from partt.inference import Outputs, Positions, sharing_threads
 from partt.predict.chunks import attempt_chunk
 from partt.predict.job import ChunkTask, Options
 from partt.predict.scores import Scores
-from partt.tagger_file import Tagger, load_tagger, tagger_bytes
+from partt.predict.taggers import AnyTagger, load_any_tagger, to_bytes
+from partt.tagger_file import Tagger
 
 Results: TypeAlias = Generator[tuple[ChunkTask, Scores | ParttError], None, None]
 ShouldStop: TypeAlias = Callable[[], bool]
@@ -72,7 +73,7 @@ def _wait(future: Any, should_stop: ShouldStop) -> Scores | ParttError:
 
 
 def score_here(
-    tagger: Tagger,
+    tagger: AnyTagger,
     options: Options,
     tasks: Iterable[ChunkTask],
     *,
@@ -106,7 +107,7 @@ def score_here(
 
 
 def score_on_cluster(
-    tagger: Tagger,
+    tagger: AnyTagger,
     options: Options,
     tasks: Iterable[ChunkTask],
     *,
@@ -122,11 +123,12 @@ def score_on_cluster(
     distributed = _import_distributed()
     with _client(distributed, scheduler, num_workers) as client:
         # As a task, not as data: it is made again where a worker that had it dies.
-        contents = client.submit(bytes, tagger_bytes(tagger)[0], pure=False)
+        contents = client.submit(bytes, to_bytes(tagger), pure=False)
+        name = "tagger.safetensors" if isinstance(tagger, Tagger) else "tagger.onnx"
 
         def submit(task: ChunkTask) -> Any:
             return client.submit(
-                _score_on_worker, contents, tagger.sha256, options, task, retries=RETRIES, pure=False
+                _score_on_worker, contents, name, tagger.sha256, options, task, retries=RETRIES, pure=False
             )
 
         def ahead() -> int:
@@ -143,18 +145,20 @@ def score_on_cluster(
             ) from error
 
 
-_taggers: dict[str, Tagger] = {}  # of a worker, by their hash
+_taggers: dict[str, AnyTagger] = {}  # of a worker, by their hash
 _loading = threading.Lock()
 
 
-def _score_on_worker(contents: bytes, sha256: str, options: Options, task: ChunkTask) -> Scores | ParttError:
+def _score_on_worker(
+    contents: bytes, name: str, sha256: str, options: Options, task: ChunkTask
+) -> Scores | ParttError:
     with _loading:
         if sha256 not in _taggers:
             torch.set_num_threads(1)  # as in sharing_threads
             with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / "tagger.safetensors"
+                path = Path(folder) / name
                 path.write_bytes(contents)
-                _taggers[sha256] = replace(load_tagger(path), sha256=sha256)
+                _taggers[sha256] = replace(load_any_tagger(path), sha256=sha256)
     return attempt_chunk(_taggers[sha256], options, task)
 
 

@@ -18,7 +18,7 @@ from partt.data.root_files import read_note
 from partt.errors import ConfigError, DataError
 from partt.predict.job import InputPlan, Options
 from partt.predict.outputs import alone
-from partt.tagger_file import Tagger
+from partt.predict.taggers import AnyTagger
 
 NAME = "predict.json"
 
@@ -93,7 +93,7 @@ class Summary(Record):
     left_out: list[str]  # columns that were asked for, and why they are not there
 
 
-def origin_of(plan: InputPlan, tagger: Tagger, options: Options) -> Origin:
+def origin_of(plan: InputPlan, tagger: AnyTagger, options: Options) -> Origin:
     """Return what decides the contents of a file's output."""
     url = plan.file.url
     return Origin(
@@ -141,9 +141,9 @@ def write_summary(folder: Path, new: Summary) -> Summary:
     return new
 
 
-def versions() -> dict[str, str]:
+def versions(engine: str) -> dict[str, str]:
     """Return the versions of partt and of what its results stand on."""
-    packages = ("torch", "numpy", "uproot", "awkward")
+    packages = (engine, "numpy", "uproot", "awkward")
     known = {"partt": partt.__version__, "python": platform.python_version()}
     return known | {package: version(package) for package in packages}
 

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -17,7 +17,6 @@ from partt.data.file_lists import expand_files
 from partt.data.jet_source import BadFile, BadFilePolicy, check_losses
 from partt.data.root_files import AuthenticationError
 from partt.errors import ConfigError, DataError, ParttError
-from partt.inference import embedding_width
 from partt.predict.discriminants import parse_discriminant
 from partt.predict.engines import Results, StoppedError, score_here, score_on_cluster
 from partt.predict.job import InputPlan, Options, chunk_tasks, open_inputs
@@ -36,8 +35,9 @@ from partt.predict.records import (
     write_summary,
 )
 from partt.predict.scores import Scores
+from partt.predict.taggers import AnyTagger, load_any_tagger, require_embeddings, with_hash
 from partt.predict.writing import write_output
-from partt.tagger_file import Tagger, load_tagger, tagger_bytes
+from partt.tagger_file import Tagger
 
 Progress = Callable[[int, int], None]  # done, in total
 Paths = str | Path | Sequence[str | Path]
@@ -78,7 +78,7 @@ class PredictResult:
 
 
 def predict(
-    tagger: Tagger | str | Path,
+    tagger: AnyTagger | str | Path,
     files: Paths,
     out: str | Path,
     *,
@@ -100,10 +100,11 @@ def predict(
 
     `out` is a folder, or a .root or .parquet file for a single input. Outputs that are complete and as they
     would be made now are kept. Jets that are not selected, or bad, get NaN; `apply_selection` leaves the
-    first ones out. The network runs where it is, on `num_threads` threads (default: as many as torch uses),
-    or on a dask cluster: that of `scheduler`, or `num_workers` processes here.
+    first ones out. A tagger file runs in torch, an exported one (.onnx) in onnxruntime. The network runs
+    where it is, on `num_threads` threads (default: as many as torch uses), or on a dask cluster: that of
+    `scheduler`, or `num_workers` processes here.
     """
-    tagger = _with_hash(tagger if isinstance(tagger, Tagger) else load_tagger(tagger))
+    tagger = with_hash(load_any_tagger(tagger) if isinstance(tagger, str | Path) else tagger)
     out = Path(out)
     options = Options(
         tuple(parse_discriminant(text, tagger.class_names) for text in discriminants),
@@ -113,7 +114,7 @@ def predict(
         _format(out, format),
     )
     if embeddings:
-        embedding_width(tagger.model)  # before anything is read
+        require_embeddings(tagger)  # before anything is read
     policy = BadFilePolicy(on_bad_file == "skip", max_bad_fraction)
     inputs = expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)])
     opened = open_inputs(inputs, tagger.data_config, options, policy, opening)
@@ -169,7 +170,7 @@ class _Todo:
 
 
 def _what_to_do(
-    tagger: Tagger, options: Options, plans: Sequence[InputPlan], paths: Sequence[Path]
+    tagger: AnyTagger, options: Options, plans: Sequence[InputPlan], paths: Sequence[Path]
 ) -> tuple[list[_Todo], list[Output]]:
     """Return the outputs that are to be made, and those that are complete."""
     todo: list[_Todo] = []
@@ -233,18 +234,13 @@ def _format(out: Path, asked: Literal["root", "parquet"] | None) -> Literal["roo
     return named
 
 
-def _with_hash(tagger: Tagger) -> Tagger:
-    """Return a tagger that knows its hash, also one that was never saved."""
-    return tagger if tagger.sha256 else replace(tagger, sha256=tagger_bytes(tagger)[1])
-
-
-def _summary(result: PredictResult, tagger: Tagger, options: Options) -> Summary:
+def _summary(result: PredictResult, tagger: AnyTagger, options: Options) -> Summary:
     return Summary(
         tagger_sha256=tagger.sha256,
         network=tagger.network_name,
         class_names=list(tagger.class_names),
         options=options.describe(),
-        versions=versions(),
+        versions=versions("torch" if isinstance(tagger, Tagger) else "onnxruntime"),
         balance=result.balance,
         jets_per_second=result.jets_per_second,
         outputs=[

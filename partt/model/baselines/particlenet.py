@@ -22,6 +22,7 @@ from partt.model.packing import Group, group_jets, take_rows
 # In evaluation nothing couples the jets: so many at a time keep their edges small.
 JETS_AT_A_TIME = {"cpu": 32}
 JETS_AT_A_TIME_ELSEWHERE = 1024
+NO_POINTS = "ParticleNet needs coordinates: add the input pf_points to the data config"
 
 
 class ParticleNetConfig(Record):
@@ -50,6 +51,7 @@ class ParticleNet(nn.Module):
     def __init__(self, config: ParticleNetConfig, num_features: int, num_classes: int) -> None:
         super().__init__()
         self.config = config
+        self.min_slots = config.num_neighbours + 1
         self.weaver = WeaverParticleNet(
             num_features,
             num_classes,
@@ -65,7 +67,7 @@ class ParticleNet(nn.Module):
         """Return logits (B, C) from features (T, F), offsets (B + 1) and coordinates points (T, 2)."""
         del momenta  # for networks with pair features
         if points is None:
-            raise DataError("ParticleNet needs coordinates: add the input pf_points to the data config")
+            raise DataError(NO_POINTS)
         step = JETS_AT_A_TIME.get(offsets.device.type, JETS_AT_A_TIME_ELSEWHERE)
         if self.training:
             step = len(offsets)
@@ -75,6 +77,19 @@ class ParticleNet(nn.Module):
             rows = slice(int(part[0]), int(part[-1]))
             jets.append(self._embed_jets(particles[rows], points[rows], part - part[0]))
         logits: Tensor = self.weaver.fc(torch.cat(jets))
+        return logits
+
+    def forward_dense(
+        self, particles: Tensor, momenta: Tensor | None, mask: Tensor, points: Tensor | None = None
+    ) -> Tensor:
+        """Return logits (B, C) from padded features (B, P, F), points (B, P, 2) and mask (B, P).
+
+        P is at least `min_slots`: each slot needs its neighbours.
+        """
+        del momenta
+        if points is None:
+            raise DataError(NO_POINTS)
+        logits: Tensor = self.weaver(points.transpose(1, 2), particles.transpose(1, 2), mask[:, None])
         return logits
 
     def _embed_jets(self, particles: Tensor, points: Tensor, offsets: Tensor) -> Tensor:

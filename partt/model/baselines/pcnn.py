@@ -1,10 +1,10 @@
 """P-CNN: a residual network of one-dimensional convolutions along the particles, in input (pT) order.
 
-After the P-CNN of arXiv:1902.08570, without strides. Axes: B jets, T particles of all jets, F features,
-W channels, C classes.
+After the P-CNN of arXiv:1902.08570, without strides. Axes: B jets, T particles of all jets, P slots of a
+padded jet, F features, W channels, C classes.
 """
 
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from pydantic import PositiveInt
@@ -61,6 +61,19 @@ class PCNN(nn.Module):
         logits: Tensor = self.head(mean)
         return logits
 
+    def forward_dense(
+        self, particles: Tensor, momenta: Tensor | None, mask: Tensor, points: Tensor | None = None
+    ) -> Tensor:
+        """Return logits (B, C) from padded features (B, P, F) and mask (B, P)."""
+        del momenta, points
+        real = mask[..., None].to(particles.dtype)  # (B, P, 1)
+        x = self.first.forward_dense(batch_norm(particles, self.input_norm) * real) * real
+        for unit in self.units:
+            x = cast("ResidualUnit", unit).forward_dense(x, real)
+        mean = x.sum(dim=1) / real.sum(dim=1).clamp(min=1)  # (B, W)
+        logits: Tensor = self.head(mean)
+        return logits
+
 
 class Convolution(nn.Module):
     """A convolution of width 3 along the particles of a jet, BatchNorm, ReLU; on packed rows."""
@@ -76,6 +89,12 @@ class Convolution(nn.Module):
         windows = padded.index_select(0, neighbours.flatten()).view(len(x), 3 * x.shape[1])
         return batch_norm(self.linear(windows), self.norm).relu()
 
+    def forward_dense(self, x: Tensor) -> Tensor:
+        """Return (B, P, outputs) from x (B, P, inputs), zero where there is no particle."""
+        none = torch.zeros_like(x[:, :1])
+        before, after = torch.cat((none, x[:, :-1]), dim=1), torch.cat((x[:, 1:], none), dim=1)
+        return batch_norm(self.linear(torch.cat((before, x, after), dim=2)), self.norm).relu()
+
 
 class ResidualUnit(nn.Module):
     """Two convolutions beside a shortcut."""
@@ -90,6 +109,11 @@ class ResidualUnit(nn.Module):
     def forward(self, x: Tensor, neighbours: Tensor) -> Tensor:
         """Return (T, outputs) from x (T, inputs)."""
         y: Tensor = self.second(self.first(x, neighbours), neighbours) + self.shortcut(x)
+        return y
+
+    def forward_dense(self, x: Tensor, real: Tensor) -> Tensor:
+        """Return (B, P, outputs) from x (B, P, inputs); real (B, P, 1) is 1 for particles and 0 elsewhere."""
+        y: Tensor = self.second.forward_dense(self.first.forward_dense(x) * real) * real + self.shortcut(x)
         return y
 
 

@@ -1,6 +1,6 @@
 """The Particle Flow Network (arXiv:1810.05165), with the widths of arXiv:2202.03772.
 
-Axes: B jets, T particles of all jets, F features, C classes.
+Axes: B jets, T particles of all jets, P slots of a padded jet, F features, W width, C classes.
 """
 
 from typing import ClassVar
@@ -41,6 +41,15 @@ class PFN(nn.Module):
         x = self.particle_network(particles)  # (T, W)
         jets = sum_over_jets(x, offsets)  # (B, W)
         logits: Tensor = self.head(self.jet_network(jets))
+        return logits
+
+    def forward_dense(
+        self, particles: Tensor, momenta: Tensor | None, mask: Tensor, points: Tensor | None = None
+    ) -> Tensor:
+        """Return logits (B, C) from padded features (B, P, F) and mask (B, P)."""
+        del momenta, points
+        x = self.particle_network(particles) * mask[..., None]  # (B, P, W)
+        logits: Tensor = self.head(self.jet_network(x.sum(dim=1)))
         return logits
 
 

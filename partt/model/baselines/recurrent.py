@@ -3,7 +3,7 @@
 Axes: B jets, T particles of all jets, P slots of the padded batch, F features, W width, C classes.
 """
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import PositiveInt
@@ -14,8 +14,11 @@ from partt.config import Record
 from partt.errors import DataError
 from partt.model.config import Probability
 from partt.model.embeddings import batch_norm
+from partt.model.exporting import is_exporting
 from partt.model.packing import jet_of_row, pad_jets, take_rows
 from partt.physics.four_vectors import transverse_momentum
+
+NO_MOMENTA = "a recurrent network sorts by pT: add the input pf_vectors to the data config"
 
 
 class RecurrentConfig(Record):
@@ -48,7 +51,7 @@ class Recurrent(nn.Module):
         """Return logits (B, C) from features (T, F), momenta (T, 4) and offsets (B + 1)."""
         del points
         if momenta is None:
-            raise DataError("a recurrent network sorts by pT: add the input pf_vectors to the data config")
+            raise DataError(NO_MOMENTA)
         x = batch_norm(particles, self.input_norm)[_by_falling_pt(momenta, offsets)]
         group = pad_jets(offsets)
         lengths = offsets.diff()
@@ -61,9 +64,57 @@ class Recurrent(nn.Module):
         logits: Tensor = self.head(hidden[-1])
         return logits
 
+    def forward_dense(
+        self, particles: Tensor, momenta: Tensor | None, mask: Tensor, points: Tensor | None = None
+    ) -> Tensor:
+        """Return logits (B, C) from padded features (B, P, F), momenta (B, P, 4) and mask (B, P)."""
+        del points
+        if momenta is None:
+            raise DataError(NO_MOMENTA)
+        pt = transverse_momentum(momenta.double()).masked_fill(~mask, -1)
+        # (B, P), padding last; ONNX has topk, which is stable there
+        order = pt.topk(pt.shape[1]).indices if is_exporting() else pt.argsort(descending=True, stable=True)
+        x = batch_norm(particles, self.input_norm) * mask[..., None]
+        x = x.gather(1, order[..., None].expand(x.shape))
+        outputs = record_cell(self.cell, x) if is_exporting() else self.cell(x)[0]
+        # outputs (B, P, W): what comes after a jet's last particle is not looked at
+        last = (mask.sum(dim=1) - 1).clamp(min=0)  # (B,); an empty jet reads one zero
+        state = outputs.gather(1, last[:, None, None].expand(-1, 1, outputs.shape[2]))[:, 0]
+        logits: Tensor = self.head(state)
+        return logits
+
+
+def record_cell(cell: nn.GRU | nn.LSTM, x: Tensor) -> Tensor:
+    """Return the outputs (B, P, W) for x (B, P, F) as operators of ONNX: torch would record step by step."""
+    # torch's gates -> ONNX's: GRU r z n -> z r n; LSTM i f g o -> i o f g
+    gates, name = ((1, 0, 2), "GRU") if isinstance(cell, nn.GRU) else ((0, 3, 1, 2), "LSTM")
+    attributes: dict[str, Any] = {"hidden_size": cell.hidden_size}
+    if name == "GRU":
+        attributes["linear_before_reset"] = 1
+
+    def reordered(weight: Tensor) -> Tensor:
+        parts = weight.chunk(len(gates))
+        return torch.cat([parts[gate] for gate in gates])
+
+    x = x.transpose(0, 1)  # (P, B, F)
+    for layer in range(cell.num_layers):
+        w, r, bias_w, bias_r = (
+            reordered(getattr(cell, f"{kind}_l{layer}"))
+            for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        )
+        outputs = torch.onnx.ops.symbolic(
+            name,
+            (x, w[None], r[None], torch.cat((bias_w, bias_r))[None]),
+            attributes,
+            dtype=x.dtype,
+            shape=(x.shape[0], 1, x.shape[1], cell.hidden_size),
+        )
+        x = outputs[:, 0]  # (P, B, W)
+    return x.transpose(0, 1)
+
 
 def _by_falling_pt(momenta: Tensor, offsets: Tensor) -> Tensor:
     """Return the rows jet after jet, in each jet from the largest pT to the smallest (T,)."""
-    by_pt = torch.sort(transverse_momentum(momenta), descending=True, stable=True).indices
+    by_pt = torch.sort(transverse_momentum(momenta.double()), descending=True, stable=True).indices
     jets = jet_of_row(offsets)[by_pt]
     return by_pt[torch.sort(jets, stable=True).indices]

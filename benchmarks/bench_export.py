@@ -1,0 +1,181 @@
+"""Jets per second of exported files in onnxruntime: partt's, and weaver-core's export of the same weights.
+
+`part` with new weights, in float32 on one thread. Batches hold jets in random order, as a program that tags
+event by event has them, padded to the longest of the batch. All take turns, so that a busy machine disturbs
+all alike; the clock is the process's CPU time; medians are compared.
+
+usage: OMP_NUM_THREADS=1 python benchmarks/bench_export.py [--rounds N] [--json FILE]
+"""
+
+import argparse
+import json
+import logging
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parents[1]
+FILES = ROOT.parent / "shared" / "reference" / "bench_jets"
+NUM_JETS = 128
+BATCH_SIZES = (1, 16, 64)
+Work = Callable[[], None]
+
+
+def load_columns(count: int) -> Any:
+    """Return the branches of jets of all classes, in random order."""
+    import numpy as np
+
+    from partt.data.columns import Variables, read_variables
+    from partt.data.data_config import load_data_config
+    from partt.data.jagged import concatenate, take
+    from partt.data.root_files import inspect_file
+
+    config = load_data_config("jetclass_full")
+    names = {variable.name for group in config.groups for variable in group.variables}
+    tables = []
+    for path in sorted(FILES.glob("*.root")):
+        file = inspect_file(str(path))
+        tables.append(read_variables(config, names, file, 0, file.num_entries).branches)
+    order = np.random.default_rng(1).permutation(sum(len(table["jet_pt"]) for table in tables))[:count]
+    columns = {name: take(concatenate([table[name] for table in tables]), order) for name in tables[0]}
+    return Variables(columns, config.formulas, "benchmark", np.arange(count))
+
+
+def make_tagger() -> Any:
+    """Return the published network with new weights."""
+    import torch
+
+    from partt.data.data_config import load_data_config
+    from partt.data.made_up_jets import made_up_jets
+    from partt.model.registry import build_network, network_config
+    from partt.tagger_file import new_tagger
+
+    torch.manual_seed(0)
+    network = build_network("part", network_config("part"), 17, 10).eval()
+    return new_tagger("part", network, load_data_config("jetclass_full"), made_up_jets())
+
+
+@contextmanager
+def full_square() -> Iterator[None]:
+    """Let networks compute all pairs, each twice, instead of a triangle that is mirrored."""
+    import torch
+
+    from partt.model import particle_transformer
+
+    before = particle_transformer.triangle, particle_transformer.square
+
+    def triangle(size: int, device: Any) -> tuple[Any, Any]:
+        slots = torch.arange(size, device=device)
+        return slots[:, None].expand(size, size).reshape(-1), slots.expand(size, size).reshape(-1)
+
+    particle_transformer.triangle = triangle
+    particle_transformer.square = lambda size, device: torch.arange(size * size, device=device)
+    try:
+        yield
+    finally:
+        particle_transformer.triangle, particle_transformer.square = before
+
+
+def weaver_session(tagger: Any, folder: Path) -> Any:
+    """Return weaver-core's own export of a tagger's weights."""
+    import torch
+    from weaver.nn.model.ParticleTransformer import ParticleTransformer
+
+    from partt.model.weaver_weights import export_particle_transformer
+    from partt.onnx_file import new_session
+
+    network = ParticleTransformer(
+        17, num_classes=10, use_pre_activation_pair=False, fc_params=[], for_inference=True, trim=False
+    )
+    network.load_state_dict(export_particle_transformer(tagger.model.state_dict(), tagger.model.config))
+    names = ["pf_features", "pf_vectors", "pf_mask"]
+    path = folder / "weaver.onnx"
+    torch.onnx.export(
+        network.eval(),
+        (torch.ones(2, 17, 8), torch.ones(2, 4, 8), torch.ones(2, 1, 8)),
+        str(path),
+        input_names=names,
+        output_names=["softmax"],
+        dynamic_axes={name: {0: "jets", 2: "particles"} for name in names},
+        opset_version=17,
+        dynamo=False,
+    )
+    return new_session(path.read_bytes())
+
+
+def competitors(tagger: Any, folder: Path) -> dict[str, tuple[str, Any]]:
+    """Return name -> (inputs, session) of all exports; all must agree."""
+    from partt.export.run import export
+    from partt.onnx_file import load_onnx_tagger
+
+    def exported(name: str, inputs: Any) -> tuple[str, Any]:
+        path = export(tagger, folder / f"{name}.onnx", inputs=inputs).path
+        return inputs, load_onnx_tagger(path).session
+
+    sessions = {
+        "partt, raw": exported("raw", "raw"),
+        "partt, standardised": exported("standardised", "standardised"),
+        "weaver-core": ("standardised", weaver_session(tagger, folder)),
+    }
+    with full_square():
+        sessions["partt, standardised, all pairs"] = exported("square", "standardised")
+    return sessions
+
+
+def main() -> None:
+    """Measure, print the table."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if not FILES.is_dir():
+        sys.exit(f"no jets at {FILES}")
+    logging.disable()
+    warnings.simplefilter("ignore")
+    import numpy as np
+
+    from partt.onnx_file import feeder, run_session
+
+    tagger, variables = make_tagger(), load_columns(NUM_JETS)
+    jets = {inputs: feeder(inputs, tagger.data_config, variables) for inputs in ("raw", "standardised")}  # type: ignore[arg-type]
+    rates: dict[str, list[float]] = {}
+    scores = {}
+    with tempfile.TemporaryDirectory() as folder:
+        sessions = competitors(tagger, Path(folder))
+    for turn in range(options.rounds + 1):
+        for size in BATCH_SIZES:
+            batches = np.split(np.arange(NUM_JETS), range(size, NUM_JETS, size))
+            for name, (inputs, session) in sessions.items():
+                feeds = [jets[inputs].feed(batch) for batch in batches]
+                started = time.process_time()
+                outputs = [run_session(session, feed) for feed in feeds]
+                rate = NUM_JETS / (time.process_time() - started)
+                if turn:  # the first one is to warm up
+                    rates.setdefault(f"{name}, batch {size}", []).append(rate)
+                scores[name, size] = np.concatenate(outputs)
+    largest = max(np.abs(values - scores["weaver-core", 1]).max() for values in scores.values())
+    table = Table("jets/s, one thread", title=f"scores agree to {largest:.1e}")
+    for heading in ("median", "lowest", "highest", "this / weaver-core"):
+        table.add_column(heading, justify="right")
+    for name, values in rates.items():
+        ours, theirs = (
+            statistics.median(rates[key]) for key in (name, f"weaver-core, batch {name.split()[-1]}")
+        )
+        table.add_row(name, *(f"{x:,.1f}" for x in (ours, min(values), max(values))), f"{ours / theirs:.2f}")
+    Console().print(table)
+    if options.json:
+        options.json.write_text(json.dumps({"largest difference": float(largest), **rates}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

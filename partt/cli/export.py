@@ -1,0 +1,60 @@
+"""`partt export`: a tagger as one ONNX file, for programs that run onnxruntime."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from partt.cli.arguments import positive
+from partt.cli.screen import make_console
+
+if TYPE_CHECKING:
+    from partt.export.run import ExportResult
+
+EXAMPLES = """\
+examples:
+  partt export runs/first --out tagger.onnx
+  partt export tagger.safetensors --out cmssw/tagger.onnx --inputs standardised
+  partt predict --engine onnx --tagger tagger.onnx 'jets/*.root' --out scores
+
+raw: an input for each branch that the data config needs (jets x particles, or jets), and num_particles
+(jets); an output score_<class> (jets) for each class. Formulas, standardisation and pair features are inside.
+standardised: weaver-core's interface (pf_features, pf_vectors, pf_mask -> softmax), with preprocess.json.
+The file gets its name once its scores equal those of torch; docs/how-to/deploy.md shows how to run it.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `partt export`."""
+    parser.epilog = EXAMPLES
+    parser.add_argument("tagger", metavar="TAGGER", help="a tagger file, a run folder, or a shipped tagger")
+    parser.add_argument("--out", metavar="MODEL.onnx", type=Path, required=True)
+    parser.add_argument("--inputs", choices=["raw", "standardised"], default="raw", help="(default: raw)")
+    parser.add_argument("--opset", metavar="N", type=positive, help="of the ONNX operators (default: 20)")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Export, and say what was made."""
+    from partt.export.recording import DEFAULT_OPSET
+    from partt.export.run import export
+
+    console = make_console()
+    with console.status("recording the network, then comparing it with torch"):
+        result = export(
+            options.tagger, options.out, inputs=options.inputs, opset=options.opset or DEFAULT_OPSET
+        )
+    console.print(_table(result))
+    others = f" and {result.preprocess_json}" if result.preprocess_json else ""
+    text = (
+        f"{result.path} ({result.num_bytes / 1e6:.1f} MB){others}: scores equal torch's to "
+        f"{result.header.largest_difference:.1e}"
+    )
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(result: "ExportResult") -> Table:
+    table = Table("input (float32)", "axes", "unit", title="exported")
+    for name, axes in result.input_axes.items():
+        table.add_row(name, " x ".join(map(str, axes)), result.header.units.get(name, "1"))
+    return table
