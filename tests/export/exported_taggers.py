@@ -69,6 +69,16 @@ def dense(columns, names, num_slots):
     return feed
 
 
+def wrapped(feed):
+    """Return inputs padded with copies of particles (pad_mode: wrap): with zeros, weaver's export gives NaN."""
+    mask = feed["pf_mask"][:, 0].astype(bool)
+    rows = np.arange(mask.shape[1]) % mask.sum(axis=1)[:, None]
+    return {
+        name: values if name == "pf_mask" else np.take_along_axis(values, rows[:, None], axis=2)
+        for name, values in feed.items()
+    }
+
+
 def weaver_session(tagger, folder: Path):
     """Return weaver-core's own export of a Particle Transformer's weights."""
     from weaver.nn.model.ParticleTransformer import ParticleTransformer

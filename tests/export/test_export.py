@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from exported_taggers import CASES, dense, make_tagger, some, variables_of, weaver_session
+from exported_taggers import CASES, dense, make_tagger, some, variables_of, weaver_session, wrapped
 from jets import write_jets
 from partt.cli.main import main
 from partt.data.data_config import load_data_config
@@ -45,8 +45,13 @@ def exported(tmp_path_factory):
 # --- the same scores ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("inputs", ["raw", "standardised"])
-@pytest.mark.parametrize("case", CASES)
+ROUND_TRIPS = [(case, "raw") for case in CASES]
+ROUND_TRIPS += [
+    (case, "standardised") for case in ("part", "pfn", "pcnn", "lstm", "particlenet")
+]  # each takes seconds
+
+
+@pytest.mark.parametrize(("case", "inputs"), ROUND_TRIPS)
 def test_scores_are_torchs_for_all_lengths_and_mixes(case, inputs, exported):
     tagger, result = exported(case, inputs)
     assert 0 < result.header.largest_difference < TOLERANCE
@@ -61,13 +66,13 @@ def test_scores_are_torchs_for_all_lengths_and_mixes(case, inputs, exported):
 
 
 @pytest.mark.parametrize("case", ["part", "part_plain"])
-def test_weavers_own_export_of_the_same_weights_agrees(case, exported, tmp_path):
-    tagger, _ = exported(case, "standardised")
+def test_weavers_own_export_of_the_same_weights_agrees(case, tmp_path):
+    tagger = make_tagger(case)
     variables = variables_of(tagger)
     session = weaver_session(tagger, tmp_path)
     jets = feeder("standardised", tagger.data_config, variables)
-    filled = np.flatnonzero(jets.lengths > 0)  # weaver's gives NaN for empty jets
-    scores = run_session(session, jets.feed(filled))
+    filled = np.flatnonzero(jets.lengths > 0)  # an empty jet has no particle to pad with
+    scores = run_session(session, wrapped(jets.feed(filled)))
     expected = check.torch_scores(tagger, some(variables, filled))
     np.testing.assert_allclose(scores, expected, rtol=0, atol=TOLERANCE)
 
@@ -185,7 +190,9 @@ def test_formulas_are_numpys():
     assert check.largest_difference(tagger, "raw", session) < TOLERANCE
 
 
-@pytest.mark.parametrize("formula", ["ak.sort(part_px)", "part_px[:, :3]", "ak.fill_none(part_px, 0)"])
+@pytest.mark.parametrize(
+    "formula", ["ak.sort(part_px)", "part_px[part_px < 1e9]", "ak.fill_none(part_px, 0)"]
+)
 def test_a_formula_that_cannot_be_exported_is_named(formula, tmp_path):
     definitions = {**load_data_config("jetclass_full").new_variables, "part_d0": formula}
     with pytest.raises(ConfigError, match="part_d0.*cannot be exported.*--inputs standardised"):
