@@ -15,6 +15,7 @@ from partt.cli.main import main
 from partt.data.data_config import load_data_config
 from partt.data.made_up_jets import made_up_jets
 from partt.data.root_files import write_tree
+from partt.export.run import export
 from partt.model.registry import build_network, network_config
 from partt.tagger_file import new_tagger, save_tagger
 from pfnano import write_pfnano
@@ -68,6 +69,8 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_blocks_run(page, folder):
+    if "tagger.onnx" in page.read_text():  # made by a command of the page
+        export("tagger.safetensors", "tagger.onnx")
     for code in blocks(page, "python"):
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert result.returncode == 0, f"{code}\n{result.stderr}"
