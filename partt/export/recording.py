@@ -41,6 +41,7 @@ def record(tagger: Tagger, inputs: Inputs, opset: int) -> Any:
     model = _record(module.eval(), axes, len(outputs), min_slots(tagger), opset)
     _clear_notes(model)
     _name_outputs(model, outputs)
+    _name_axes(model, axes)
     _give_slots(onnx, model, axes, min_slots(tagger))
     onnx.checker.check_model(model)
     return model
@@ -118,6 +119,15 @@ def _name_outputs(model: Any, names: list[str]) -> None:
             values[:] = [renamed.get(value, value) for value in values]
     for output in model.graph.output:
         output.name = renamed[output.name]
+
+
+def _name_axes(model: Any, axes: Axes) -> None:
+    """Call the axes of inputs and outputs jets and particles; torch has numbered them."""
+    shapes = axes | {output.name: ("jets",) for output in model.graph.output}
+    for value in (*model.graph.input, *model.graph.output):
+        for dimension, axis in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=False):
+            if isinstance(axis, str):
+                dimension.dim_param = axis
 
 
 def _give_slots(onnx: Any, model: Any, axes: Axes, num_slots: int) -> None:
