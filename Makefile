@@ -29,6 +29,7 @@ benchmark: $(STAMP)
 	$(BIN)/python benchmarks/bench_training.py --json benchmarks/training.json
 	$(BIN)/python benchmarks/bench_predict.py --json benchmarks/predict.json
 	$(BIN)/python benchmarks/bench_evaluate.py --json benchmarks/evaluate.json
+	$(BIN)/python benchmarks/bench_export.py --json benchmarks/export.json
 
 # Write constraints.txt anew from the newest versions that work together; torch and pythia8mc stay as they are.
 constraints:
