@@ -40,7 +40,7 @@ def load_columns(count: int) -> Any:
     from partt.data.root_files import inspect_file
 
     config = load_data_config("jetclass_full")
-    names = {variable.name for group in config.groups for variable in group.variables}
+    names = set(config.input_names)
     tables = []
     for path in sorted(FILES.glob("*.root")):
         file = inspect_file(str(path))

@@ -50,7 +50,7 @@ def load_jets(count: int) -> Any:
     batches = []
     for path in sorted(glob.glob(FILES)):  # noqa: PTH207
         file = inspect_file(path)
-        names = {variable.name for group in config.groups for variable in group.variables}
+        names = set(config.input_names)
         batches.append(pack(config, read_variables(config, names, file, 0, file.num_entries)))
     jets = concatenate(batches)
     return jets.take(np.random.default_rng(1).permutation(len(jets))[:count])

@@ -32,6 +32,7 @@ SUFFIX = ".onnx"
 PRODUCER = "partt"
 FORMAT_VERSION = 1
 NUM_PARTICLES = "num_particles"
+NO_EMBEDDINGS = "an exported tagger gives scores, no embeddings: use the tagger file"
 ROWS_PER_BATCH = 1024  # particles: what onnxruntime is fastest with on a CPU (benchmarks/bench_export.py)
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -91,7 +92,7 @@ class OnnxTagger:
     def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
         """Return the scores of jets, like `partt.inference.tag`."""
         if with_embeddings:
-            raise ConfigError("an exported tagger gives scores, no embeddings: use the tagger file")
+            raise ConfigError(NO_EMBEDDINGS)
         config = self.data_config
         selected = passes_selection(config, variables, "predict")
         places = np.flatnonzero(selected)
@@ -178,8 +179,8 @@ def feeder(
 
 def raw_branches(config: DataConfig) -> dict[str, str]:
     """Map the branches that the inputs are made of to their names in the files, which name the inputs."""
-    names = [variable.name for group in config.groups for variable in group.variables]
-    branches = {name: renamed_branch(config, name) for name in sorted(branches_to_read(config, names))}
+    needed = branches_to_read(config, config.input_names)
+    branches = {name: renamed_branch(config, name) for name in sorted(needed)}
     if NUM_PARTICLES in branches.values():
         raise ConfigError(f"a branch is called {NUM_PARTICLES}, as the number of particles in exported files")
     return branches

@@ -10,7 +10,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -147,6 +147,11 @@ def tagger_bytes(tagger: Tagger) -> tuple[bytes, str]:
     text = header.model_dump_json()
     metadata = {"partt": text, "sha256": _sha256(text, tensors)}
     return safetensors.torch.save(tensors, metadata), metadata["sha256"]
+
+
+def with_hash(tagger: Tagger) -> Tagger:
+    """Return a tagger that knows its hash, also one that was never saved."""
+    return tagger if tagger.sha256 else replace(tagger, sha256=tagger_bytes(tagger)[1])
 
 
 def find_tagger(name_or_path: str | Path) -> Path:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from partt.data.columns import Variables
-from partt.data.jagged import Array, Column, Jagged, Table, num_jets, take
+from partt.data.jagged import Array, Column, Jagged, Table, num_jets
 from partt.data.packing import pack
 from partt.errors import NumericalError
 from partt.export.recording import Inputs
@@ -105,4 +105,4 @@ def _single(column: Column) -> Column:
     """Return a column in the precision of the file's inputs; types stay."""
     if isinstance(column, Jagged):
         return Jagged(column.contents.astype(np.float32).astype(column.contents.dtype), column.offsets)
-    return take(column.astype(np.float32).astype(column.dtype), np.arange(len(column)))
+    return column.astype(np.float32).astype(column.dtype)

@@ -1,6 +1,6 @@
 """`partt export` as a function: record the graph, prove it, write it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from partt.export.preprocess_json import write_preprocess_json
 from partt.export.recording import DEFAULT_OPSET, Axes, Inputs, input_axes, record
 from partt.export.units import input_units
 from partt.onnx_file import PRODUCER, SUFFIX, OnnxHeader, fingerprint, import_onnx, new_session
-from partt.tagger_file import Tagger, load_tagger, tagger_bytes
+from partt.tagger_file import Tagger, load_tagger, with_hash
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,7 @@ def export(
     if out.suffix != SUFFIX:
         raise ConfigError(f"--out {out}: the name of an ONNX file ends in {SUFFIX}")
     onnx = import_onnx("onnx")
-    tagger = tagger if isinstance(tagger, Tagger) else load_tagger(tagger)
-    if not tagger.sha256:
-        tagger = replace(tagger, sha256=tagger_bytes(tagger)[1])
+    tagger = with_hash(tagger if isinstance(tagger, Tagger) else load_tagger(tagger))
     if variables_to_fit(tagger.data_config):
         raise ConfigError("the tagger's data config has scales that are not fitted yet")
     model = record(tagger, inputs, opset)

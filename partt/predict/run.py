@@ -35,9 +35,9 @@ from partt.predict.records import (
     write_summary,
 )
 from partt.predict.scores import Scores
-from partt.predict.taggers import AnyTagger, load_any_tagger, require_embeddings, with_hash
+from partt.predict.taggers import AnyTagger, load_any_tagger, require_embeddings
 from partt.predict.writing import write_output
-from partt.tagger_file import Tagger
+from partt.tagger_file import Tagger, with_hash
 
 Progress = Callable[[int, int], None]  # done, in total
 Paths = str | Path | Sequence[str | Path]
@@ -104,7 +104,9 @@ def predict(
     where it is, on `num_threads` threads (default: as many as torch uses), or on a dask cluster: that of
     `scheduler`, or `num_workers` processes here.
     """
-    tagger = with_hash(load_any_tagger(tagger) if isinstance(tagger, str | Path) else tagger)
+    tagger = load_any_tagger(tagger) if isinstance(tagger, str | Path) else tagger
+    if isinstance(tagger, Tagger):
+        tagger = with_hash(tagger)
     out = Path(out)
     options = Options(
         tuple(parse_discriminant(text, tagger.class_names) for text in discriminants),

@@ -1,12 +1,11 @@
 """What jets are scored with: a tagger file in torch, or an exported one in onnxruntime."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from partt.errors import ConfigError
 from partt.inference import embedding_width
-from partt.onnx_file import SUFFIX, OnnxTagger, load_onnx_tagger
+from partt.onnx_file import NO_EMBEDDINGS, SUFFIX, OnnxTagger, load_onnx_tagger
 from partt.tagger_file import Tagger, load_tagger, tagger_bytes
 
 AnyTagger: TypeAlias = Tagger | OnnxTagger
@@ -25,13 +24,6 @@ def load_any_tagger(name_or_path: str | Path, engine: Engine | None = None) -> A
     return load_onnx_tagger(name_or_path) if exported else load_tagger(name_or_path)
 
 
-def with_hash(tagger: AnyTagger) -> AnyTagger:
-    """Return a tagger that knows its hash, also one that was never saved."""
-    if isinstance(tagger, OnnxTagger) or tagger.sha256:
-        return tagger
-    return replace(tagger, sha256=tagger_bytes(tagger)[1])
-
-
 def to_bytes(tagger: AnyTagger) -> bytes:
     """Return the contents of a tagger's file."""
     return tagger.contents if isinstance(tagger, OnnxTagger) else tagger_bytes(tagger)[0]
@@ -40,5 +32,5 @@ def to_bytes(tagger: AnyTagger) -> bytes:
 def require_embeddings(tagger: AnyTagger) -> None:
     """Raise an error if a tagger has no embeddings of jets."""
     if isinstance(tagger, OnnxTagger):
-        raise ConfigError("an exported tagger gives scores, no embeddings: use the tagger file")
+        raise ConfigError(NO_EMBEDDINGS)
     embedding_width(tagger.model)
