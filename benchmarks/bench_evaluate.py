@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--weights", action="store_true", help="with weights too")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    from partt.data.root_files import write_tree
+    from partt.data.files.root_files import write_tree
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "scores.root"

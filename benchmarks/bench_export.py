@@ -34,10 +34,10 @@ def load_columns(count: int) -> Any:
     """Return the branches of jets of all classes, in random order."""
     import numpy as np
 
-    from partt.data.columns import Variables, read_variables
-    from partt.data.data_config import load_data_config
+    from partt.data.config.data_config import load_data_config
+    from partt.data.files.root_files import inspect_file
     from partt.data.jagged import concatenate, take
-    from partt.data.root_files import inspect_file
+    from partt.data.variables import Variables, read_variables
 
     config = load_data_config("jetclass_full")
     names = set(config.input_names)
@@ -54,10 +54,10 @@ def make_tagger() -> Any:
     """Return the published network with new weights."""
     import torch
 
-    from partt.data.data_config import load_data_config
+    from partt.data.config.data_config import load_data_config
     from partt.data.made_up_jets import made_up_jets
     from partt.model.registry import build_network, network_config
-    from partt.tagger_file import new_tagger
+    from partt.tagger.tagger_file import new_tagger
 
     torch.manual_seed(0)
     network = build_network("part", network_config("part"), 17, 10).eval()
@@ -91,7 +91,7 @@ def weaver_session(tagger: Any, folder: Path) -> Any:
     from weaver.nn.model.ParticleTransformer import ParticleTransformer
 
     from partt.model.weaver_weights import export_particle_transformer
-    from partt.onnx_file import new_session
+    from partt.tagger.onnx_file import new_session
 
     network = ParticleTransformer(
         17, num_classes=10, use_pre_activation_pair=False, fc_params=[], for_inference=True, trim=False
@@ -126,8 +126,8 @@ def wrapped(feed: Any) -> Any:
 
 def competitors(tagger: Any, folder: Path) -> dict[str, tuple[str, Any]]:
     """Return name -> (inputs, session) of all exports; all must agree."""
-    from partt.export.run import export
-    from partt.onnx_file import load_onnx_tagger
+    from partt.exporting.export import export
+    from partt.tagger.onnx_file import load_onnx_tagger
 
     def exported(name: str, inputs: Any) -> tuple[str, Any]:
         path = export(tagger, folder / f"{name}.onnx", inputs=inputs).path
@@ -156,7 +156,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     import numpy as np
 
-    from partt.onnx_file import feeder, run_session
+    from partt.tagger.onnx_file import feeder, run_session
 
     tagger, variables = make_tagger(), load_columns(NUM_JETS)
     jets = {inputs: feeder(inputs, tagger.data_config, variables) for inputs in ("raw", "standardised")}  # type: ignore[arg-type]

@@ -40,11 +40,11 @@ def load_jets(count: int) -> Any:
     """Return a JetBatch of jets of all classes, in random order."""
     import numpy as np
 
-    from partt.data.columns import read_variables
-    from partt.data.data_config import load_data_config
+    from partt.data.config.data_config import load_data_config
+    from partt.data.files.root_files import inspect_file
     from partt.data.jet_batch import concatenate
     from partt.data.packing import pack
-    from partt.data.root_files import inspect_file
+    from partt.data.variables import read_variables
 
     config = load_data_config("jetclass_full")
     batches = []

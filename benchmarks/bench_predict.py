@@ -64,10 +64,10 @@ def write_file(path: Path, num_jets: int, files: str) -> None:
     """Write jets of all classes, mixed, as often as it takes to reach a number."""
     import numpy as np
 
-    from partt.data.columns import file_branches, names_for
-    from partt.data.data_config import load_data_config
+    from partt.data.config.data_config import load_data_config
+    from partt.data.files.root_files import read_columns, write_tree
     from partt.data.jagged import concatenate, take
-    from partt.data.root_files import read_columns, write_tree
+    from partt.data.variables import file_branches, names_for
 
     config = load_data_config("jetclass_full")
     names = names_for(config, "predict") | set(config.label_variables)
@@ -88,10 +88,10 @@ def write_tagger(path: Path, name: str) -> Any:
     """Write a tagger with new weights."""
     import torch
 
-    from partt.data.data_config import load_data_config
+    from partt.data.config.data_config import load_data_config
     from partt.data.made_up_jets import made_up_jets
     from partt.model.registry import build_network, network_config
-    from partt.tagger_file import load_tagger, new_tagger, save_tagger
+    from partt.tagger.tagger_file import load_tagger, new_tagger, save_tagger
 
     torch.manual_seed(0)
     network = build_network(name, network_config(name), 17, 10)
@@ -107,9 +107,9 @@ def measure_rate(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     import partt
-    from partt.data.columns import names_for, read_variables
+    from partt.data.files.root_files import inspect_file
     from partt.data.packing import pack
-    from partt.data.root_files import inspect_file
+    from partt.data.variables import names_for, read_variables
 
     torch.set_num_threads(1)
     result = {}
@@ -225,7 +225,7 @@ def _compare_scores(folder: Path) -> None:
     """See that both computed the same."""
     import numpy as np
 
-    from partt.data.root_files import read_columns
+    from partt.data.files.root_files import read_columns
 
     num_jets = WEAVER_JETS[0]
     ours = read_columns(str(folder / f"partt_{num_jets}.root"), ["score_QCD"])["score_QCD"]

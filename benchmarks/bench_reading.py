@@ -31,8 +31,8 @@ def measure_uproot(files: list[str]) -> dict[str, float]:
     """Read the branches of the config with uproot into awkward arrays, file by file."""
     import uproot
 
-    from partt.data.columns import file_branches, names_for
-    from partt.data.data_config import load_data_config
+    from partt.data.config.data_config import load_data_config
+    from partt.data.variables import file_branches, names_for
 
     config = load_data_config(CONFIG)
     branches = sorted(file_branches(config, names_for(config, "train")))
@@ -77,11 +77,11 @@ def measure_partt(files: list[str]) -> dict[str, float]:
     """Take passes of partt's training batches; a first pass includes opening and indexing the files."""
     from itertools import islice
 
-    from partt.data import root_files
-    from partt.data.data_config import load_data_config
-    from partt.data.dataset import training_batches
-    from partt.data.file_lists import expand_files
-    from partt.data.jet_source import build_index, open_source
+    from partt.data.config.data_config import load_data_config
+    from partt.data.files import root_files
+    from partt.data.files.lists import expand_files
+    from partt.data.reading.batches import training_batches
+    from partt.data.reading.jet_source import build_index, open_source
 
     config = load_data_config(CONFIG)
     inputs = expand_files(files)

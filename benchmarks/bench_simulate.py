@@ -16,16 +16,16 @@ from typing import TypeVar
 
 import numpy as np
 
+from partt.data.files.root_files import write_tree
 from partt.data.jagged import num_jets
-from partt.data.root_files import write_tree
-from partt.simulate.card import load_detector
-from partt.simulate.detector.response import DetectorModel
-from partt.simulate.generator import Generator
-from partt.simulate.jet_finding import find_jets
-from partt.simulate.jetclass_tree import jet_table
-from partt.simulate.pipeline import EVENTS_PER_BATCH, HARD_PT_FRACTION, JetSelection
-from partt.simulate.processes import BY_LABEL, LABELS
-from partt.simulate.truth_labels import match_jets
+from partt.simulation.card import load_detector
+from partt.simulation.detector.response import DetectorModel
+from partt.simulation.generator import Generator
+from partt.simulation.jet_finding import find_jets
+from partt.simulation.jetclass_tree import jet_table
+from partt.simulation.pipeline import EVENTS_PER_BATCH, HARD_PT_FRACTION, JetSelection
+from partt.simulation.processes import BY_LABEL, LABELS
+from partt.simulation.truth_labels import match_jets
 
 STAGES = ["events", "detector", "jets", "labels and branches", "file"]
 Result = TypeVar("Result")

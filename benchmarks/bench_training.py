@@ -36,7 +36,7 @@ Seconds = dict[str, list[float]]  # "cpu" and "wall", of each epoch
 
 def write_jets(pattern: str, num_jets: int, folder: Path) -> list[Path]:
     """Write the same number of jets of each file to new files."""
-    from partt.data.root_files import inspect_file, read_columns, write_tree
+    from partt.data.files.root_files import inspect_file, read_columns, write_tree
 
     paths = sorted(map(Path, glob.glob(pattern)))  # noqa: PTH207
     if not paths:
@@ -68,13 +68,13 @@ def train_partt(files: list[Path]) -> Seconds:
     """Train for two epochs; validation is not measured."""
     import torch
 
-    from partt.data.data_config import load_data_config
-    from partt.data.file_lists import expand_files
-    from partt.train.events import EpochEnded, Event, Progress
-    from partt.train.fit import Machine, fit
-    from partt.train.job import open_job
-    from partt.train.recipe import load_recipe
-    from partt.train.run_folder import locked_run_folder
+    from partt.data.config.data_config import load_data_config
+    from partt.data.files.lists import expand_files
+    from partt.training.events import EpochEnded, Event, Progress
+    from partt.training.fit import Machine, fit
+    from partt.training.job import open_job
+    from partt.training.recipe import load_recipe
+    from partt.training.run_folder import locked_run_folder
 
     num_jets = _num_jets(files)
     changes = [f"batch_size={BATCH_SIZE}", f"jets_per_epoch={num_jets}", "epochs=2"]
@@ -144,7 +144,7 @@ def train_weaver(files: list[Path]) -> Seconds:
 
 
 def _num_jets(files: list[Path]) -> int:
-    from partt.data.root_files import inspect_file
+    from partt.data.files.root_files import inspect_file
 
     return sum(inspect_file(str(path)).num_entries for path in files) // BATCH_SIZE * BATCH_SIZE
 

@@ -28,12 +28,12 @@ from rich.table import Table
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from partt.cli.main import main as partt
-from partt.data.dataset import ordered_batches
-from partt.data.file_lists import InputFile
+from partt.data.files.lists import InputFile
+from partt.data.files.root_files import inspect_file, read_columns, write_tree
 from partt.data.jagged import concatenate, take
-from partt.data.jet_source import build_index, open_source
-from partt.data.root_files import inspect_file, read_columns, write_tree
-from partt.tagger_file import load_tagger
+from partt.data.reading.batches import ordered_batches
+from partt.data.reading.jet_source import build_index, open_source
+from partt.tagger.tagger_file import load_tagger
 
 CLASSES = {"QCD": "ZJetsToNuNu", "Tbqq": "TTBar"}  # class -> how its files are called
 EPOCHS = 10

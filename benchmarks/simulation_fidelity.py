@@ -22,9 +22,9 @@ from sklearn.metrics import roc_auc_score
 from weaver.nn.model.ParticleNet import ParticleNet
 
 from partt.cli.main import main as partt_command
+from partt.data.files.root_files import read_columns
 from partt.data.jagged import Jagged, Table
-from partt.data.root_files import read_columns
-from partt.simulate.processes import LABELS, PROCESSES
+from partt.simulation.processes import LABELS, PROCESSES
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT.parent / "shared" / "reference"

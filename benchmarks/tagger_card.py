@@ -2,7 +2,7 @@
 
     python benchmarks/tagger_card.py NAME --run RUN_FOLDER --report REPORT_FOLDER
 
-writes partt/taggers/NAME.safetensors and NAME.json, docs/taggers/NAME.md and figures in docs/taggers/NAME/.
+writes partt/tagger/shipped/NAME.safetensors and NAME.json, docs/taggers/NAME.md and figures beside it.
 The data must come from `partt simulate`: seeds and settings are read from simulation.json beside the files.
 """
 
@@ -20,16 +20,16 @@ import jinja2
 import numpy as np
 
 import partt
-from partt.convert.jetclass_npz import open_jetclass_npz
-from partt.data.data_config import branches_to_read
+from partt.conversion.jetclass_npz import open_jetclass_npz
+from partt.data.config.data_config import branches_to_read
+from partt.data.files.root_files import read_columns
 from partt.data.jagged import Jagged, Table, num_jets, to_awkward
-from partt.data.root_files import read_columns
-from partt.evaluate.number_text import cell_text
-from partt.evaluate.results_table import Cell
-from partt.evaluate.tables import plain_text
-from partt.evaluate.training_history import read_epochs
-from partt.tagger_file import Tagger
-from partt.taggers import Facts, Measured, Purpose
+from partt.evaluation.number_text import cell_text
+from partt.evaluation.results_table import Cell
+from partt.evaluation.tables import plain_text
+from partt.evaluation.training_history import read_epochs
+from partt.tagger.shipped import Facts, Measured, Purpose
+from partt.tagger.tagger_file import Tagger
 
 ROOT = Path(__file__).parents[1]
 REAL_JETS = ROOT.parent / "shared" / "reference" / "jetclass_500_real_jets.npz"

@@ -17,11 +17,11 @@ from sphinx.pycode import ModuleAnalyzer
 from partt import errors
 from partt.cli.main import VERBS, main
 from partt.config import Record
-from partt.data import data_config_schema
-from partt.data.data_config import DataConfig
-from partt.data.formula_functions import CONSTANTS, NUMPY_FUNCTIONS
+from partt.data.config import sections as data_config_schema
+from partt.data.config.data_config import DataConfig
+from partt.data.formulas.formula_functions import CONSTANTS, NUMPY_FUNCTIONS
 from partt.model.registry import network_kind, network_names
-from partt.train import recipe
+from partt.training import recipe
 
 PLACE = re.compile(r"^<!-- generated: (.+) -->$", re.MULTILINE)
 HELP_WIDTH = "100"

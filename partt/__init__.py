@@ -4,28 +4,40 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from partt.evaluate.jets import scores_from_arrays
-    from partt.evaluate.run import evaluate
-    from partt.predict.run import predict
+    from partt.evaluation.evaluate import evaluate
+    from partt.evaluation.jets import scores_from_arrays
+    from partt.exporting.export import export
+    from partt.prediction.predict import predict
     from partt.sample import sample_files
-    from partt.tagger_file import load_tagger
-
-__all__ = ["__version__", "evaluate", "load_tagger", "predict", "sample_files", "scores_from_arrays"]
+    from partt.simulation.simulate import simulate
+    from partt.tagger.tagger_file import load_tagger
 
 __version__ = "0.1.0"
 
 # name -> module: imported when first used, so that `import partt` stays light
-_LAZY = {
-    "load_tagger": "partt.tagger_file",
+_MODULES = {
+    "evaluate": "partt.evaluation.evaluate",
+    "export": "partt.exporting.export",
+    "load_tagger": "partt.tagger.tagger_file",
+    "predict": "partt.prediction.predict",
     "sample_files": "partt.sample",
-    "scores_from_arrays": "partt.evaluate.jets",
+    "scores_from_arrays": "partt.evaluation.jets",
+    "simulate": "partt.simulation.simulate",
 }
-_CALLABLE_PACKAGES = {"evaluate", "predict"}
+
+__all__ = [
+    "__version__",
+    "evaluate",
+    "export",
+    "load_tagger",
+    "predict",
+    "sample_files",
+    "scores_from_arrays",
+    "simulate",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _CALLABLE_PACKAGES:
-        return importlib.import_module(f"partt.{name}")
-    if name not in _LAZY:
+    if name not in _MODULES:
         raise AttributeError(f"module 'partt' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)

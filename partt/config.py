@@ -103,7 +103,7 @@ def key_name(path: Sequence[str | int]) -> str:
 
 def _shipped_folder(folder: str) -> Path:
     package = Path(str(resources.files("partt")))
-    inside = package / folder
+    inside = package / "shipped" / folder
     return inside if inside.is_dir() else package.parent / folder
 
 

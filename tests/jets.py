@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from partt.data.files.root_files import write_tree
 from partt.data.jagged import Column, Jagged
-from partt.data.root_files import write_tree
 
 CLASSES = ("QCD", "Hbb", "Hcc", "Hgg", "H4q", "Hqql", "Zqq", "Wqq", "Tbqq", "Tbl")
 FLAGS = ("ChargedHadron", "NeutralHadron", "Photon", "Electron", "Muon")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from partt.data.files.root_files import write_tree
 from partt.data.jagged import Jagged, Table
-from partt.data.root_files import write_tree
 
 PDG_IDS = {211: "ChargedHadron", 130: "NeutralHadron", 22: "Photon", 11: "Electron", 13: "Muon"}
 

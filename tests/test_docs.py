@@ -19,11 +19,11 @@ import partt
 from conftest import FIXTURES, ROOT
 from jets import make_jets, write_jets
 from partt.cli.main import _build_parser, main
-from partt.data.data_config import load_data_config
+from partt.data.config.data_config import load_data_config
+from partt.data.files.root_files import write_tree
 from partt.data.made_up_jets import made_up_jets
-from partt.data.root_files import write_tree
 from partt.model.registry import build_network, network_config
-from partt.tagger_file import new_tagger, save_tagger
+from partt.tagger.tagger_file import new_tagger, save_tagger
 from pfnano import write_pfnano
 
 CLASSES = ("QCD", "Hbb", "Tbl")

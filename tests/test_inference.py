@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from partt.inference import length_batches, sharing_threads
+from partt.tagger.inference import length_batches, sharing_threads
 
 
 @pytest.mark.parametrize("num_jets", [0, 1, 50, 1000])

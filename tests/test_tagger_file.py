@@ -14,10 +14,10 @@ import torch
 import partt
 from conftest import FIXTURES
 from partt.cli.main import main
-from partt.data.columns import Variables
-from partt.data.data_config import load_data_config
+from partt.data.config.data_config import load_data_config
 from partt.data.made_up_jets import LENGTHS, made_up_jets
 from partt.data.packing import pack
+from partt.data.variables import Variables
 from partt.errors import DataError
 from partt.model.registry import build_network, network_config
 from partt.model.weaver_weights import (
@@ -25,7 +25,7 @@ from partt.model.weaver_weights import (
     import_particle_transformer,
     read_weaver_file,
 )
-from partt.tagger_file import load_tagger, new_tagger, reference_logits, save_tagger
+from partt.tagger.tagger_file import load_tagger, new_tagger, reference_logits, save_tagger
 
 torch.set_num_threads(1)  # small tensors
 
@@ -117,7 +117,7 @@ def test_every_kind_of_flipped_bit(path):
 
 def rewritten(path, change):
     """Write the file anew, with a changed header or changed tensors, and the sha256 that belongs to them."""
-    from partt import tagger_file
+    from partt.tagger import tagger_file
 
     with safetensors.safe_open(path, framework="pt") as file:
         metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

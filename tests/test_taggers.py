@@ -10,10 +10,10 @@ import torch
 import partt
 from conftest import ROOT
 from partt.cli.main import main
-from partt.data.data_config import load_data_config
-from partt.taggers import shipped_taggers, tagger_facts
-from partt.train.fine_tuning import weights_to_start_from
-from partt.train.recipe import load_recipe
+from partt.data.config.data_config import load_data_config
+from partt.tagger.shipped import shipped_taggers, tagger_facts
+from partt.training.fine_tuning import weights_to_start_from
+from partt.training.recipe import load_recipe
 
 NAMES = list(shipped_taggers())
 

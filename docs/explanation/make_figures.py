@@ -22,12 +22,12 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import partt
-from partt.data.file_lists import expand_files
+from partt.data.files.lists import expand_files
 from partt.data.jet_batch import JetBatch
-from partt.data.jet_source import open_source, read_chunk
+from partt.data.reading.jet_source import open_source, read_chunk
 from partt.model.inspection import JetInspection, inspect_jets
 from partt.physics.pair_features import pair_features
-from partt.tagger_file import Tagger
+from partt.tagger.tagger_file import Tagger
 
 HERE = Path(__file__).parent
 KINDS = {

@@ -14,7 +14,7 @@ from partt.cli.screen import make_console, progress_bar
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from partt.data.check_report import CheckReport, ValueSummary
+    from partt.checking.check_report import CheckReport, ValueSummary
 
 EXAMPLES = """\
 examples:
@@ -62,9 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check the files and print the report."""
-    from partt.data.check import check_files
-    from partt.data.data_config import load_data_config
-    from partt.data.file_lists import expand_files
+    from partt.checking.check import check_files
+    from partt.data.config.data_config import load_data_config
+    from partt.data.files.lists import expand_files
     from partt.errors import ConfigError, DataError
 
     config = load_data_config(options.config)

@@ -8,7 +8,7 @@ from partt.cli.screen import progress_bar
 from partt.errors import ConfigError
 
 if TYPE_CHECKING:
-    from partt.convert.run import Reader
+    from partt.conversion.convert import Reader
 
 FORMATS = {
     "toplandscape": "HDF5, doi 10.5281/zenodo.2603256; for the config top_landscape_kin",
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Convert the files, and say what was written."""
-    from partt.convert.run import convert
+    from partt.conversion.convert import convert
 
     with progress_bar("converting", unit="jets") as progress:
         written = convert(_reader(options.format), options.inputs, options.out, progress)
@@ -54,15 +54,15 @@ def run(options: argparse.Namespace) -> None:
 
 def _reader(name: str) -> "Reader":
     if name == "quarkgluon":
-        from partt.convert.quark_gluon import open_quark_gluon
+        from partt.conversion.quark_gluon import open_quark_gluon
 
         return open_quark_gluon
     if name == "jetclass-npz":
-        from partt.convert.jetclass_npz import open_jetclass_npz
+        from partt.conversion.jetclass_npz import open_jetclass_npz
 
         return open_jetclass_npz
     try:
-        from partt.convert.top_landscape import open_top_landscape
+        from partt.conversion.top_landscape import open_top_landscape
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is missing: pip install 'partt[convert]'") from error
     return open_top_landscape

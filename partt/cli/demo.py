@@ -75,7 +75,7 @@ def demo_commands(out: Path) -> list[list[str]]:
 
 def _require_simulation() -> None:
     try:
-        import partt.simulate.run  # noqa: F401
+        import partt.simulation.simulate  # noqa: F401
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the demo simulates jets, and {error.name} is missing: pip install 'partt[simulate]', "

@@ -10,7 +10,7 @@ from partt.cli.screen import make_console, progress_bar
 from partt.errors import ConfigError
 
 if TYPE_CHECKING:
-    from partt.evaluate.results_table import ResultsTable
+    from partt.evaluation.results_table import ResultsTable
 
 EPILOG = """\
 examples:
@@ -81,8 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Evaluate and print the results table."""
-    from partt.evaluate.plan import parse_backgrounds, parse_bins
-    from partt.evaluate.run import evaluate
+    from partt.evaluation.evaluate import evaluate
+    from partt.evaluation.plan import parse_backgrounds, parse_bins
 
     with progress_bar("evaluating", unit="jets") as progress:
         found = evaluate(
@@ -125,8 +125,8 @@ def _models(texts: list[str]) -> dict[str, list[str]]:
 
 def _screen_table(results: "ResultsTable") -> Table:
     """Turn the table around, to fit a terminal: models as columns; published ones are in the report."""
-    from partt.evaluate.number_text import cell_text
-    from partt.evaluate.tables import plain_text, row_title
+    from partt.evaluation.number_text import cell_text
+    from partt.evaluation.tables import plain_text, row_title
 
     table = Table("", title=r"68 % intervals \[background jets that pass]")
     rows = [row for row in results.rows if not row.source]

@@ -10,7 +10,7 @@ from partt.cli.arguments import positive
 from partt.cli.screen import make_console
 
 if TYPE_CHECKING:
-    from partt.export.run import ExportResult
+    from partt.exporting.export import ExportResult
 
 EXAMPLES = """\
 examples:
@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Export, and say what was made."""
-    from partt.export.recording import DEFAULT_OPSET
-    from partt.export.run import export
+    from partt.exporting.export import export
+    from partt.exporting.tracing import DEFAULT_OPSET
 
     console = make_console()
     with console.status("recording the network, then comparing it with torch"):

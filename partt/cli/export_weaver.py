@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> None:
     from partt.model.baselines.particlenet import ParticleNet
     from partt.model.particle_transformer import ParticleTransformer
     from partt.model.weaver_weights import export_particle_transformer, export_particlenet
-    from partt.tagger_file import load_tagger
+    from partt.tagger.tagger_file import load_tagger
 
     model = load_tagger(arguments.file).model
     if isinstance(model, ParticleTransformer):

@@ -28,11 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the verb."""
-    from partt.data.data_config import load_data_config
+    from partt.data.config.data_config import load_data_config
     from partt.data.made_up_jets import made_up_jets
     from partt.model.registry import build_network
     from partt.model.weaver_weights import import_particle_transformer, import_particlenet, read_weaver_file
-    from partt.tagger_file import new_tagger, save_tagger
+    from partt.tagger.tagger_file import new_tagger, save_tagger
 
     data_config = load_data_config(f"jetclass_{arguments.features}")
     weaver_state = read_weaver_file(arguments.file)

@@ -16,7 +16,7 @@ from partt.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from partt.predict.run import PredictResult
+    from partt.prediction.predict import PredictResult
 
 STOPPED = 75  # exit code: stopped by a signal; complete outputs are kept
 
@@ -94,10 +94,10 @@ def run(options: argparse.Namespace) -> int:
     """Predict, and show how it goes."""
     files, name = _what_to_tag(options)
 
-    from partt.onnx_file import OnnxTagger
-    from partt.predict.run import predict
-    from partt.predict.taggers import load_any_tagger
-    from partt.train.stopping import stop_on_signal
+    from partt.jobs.stop_signals import stop_on_signal
+    from partt.prediction.predict import predict
+    from partt.tagger.any_tagger import load_any_tagger
+    from partt.tagger.onnx_file import OnnxTagger
 
     tagger = load_any_tagger(name, options.engine)
     if not isinstance(tagger, OnnxTagger):

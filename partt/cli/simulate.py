@@ -9,7 +9,7 @@ from pathlib import Path
 from partt.cli.arguments import count, positive
 from partt.cli.screen import progress_bar
 from partt.errors import ConfigError
-from partt.simulate.processes import LABELS
+from partt.simulation.processes import LABELS
 
 EPILOG = """\
 examples:
@@ -19,7 +19,7 @@ examples:
   partt simulate --out jets --jets 100000 --split train=0.8,val=0.1,test=0.1
 
 An interrupted command continues when it is given again. The default card, to copy and change, is
-partt/simulate/cards/jetclass.yaml; docs/reference/simulation.md describes it.
+partt/simulation/cards/jetclass.yaml; docs/reference/simulation.md describes it.
 """
 
 
@@ -45,11 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb."""
     try:
-        from partt.simulate.card import load_detector
-        from partt.simulate.pipeline import JetSelection
-        from partt.simulate.production import Production
-        from partt.simulate.run import simulate
-        from partt.simulate.workers import RERUN
+        from partt.simulation.card import load_detector
+        from partt.simulation.pipeline import JetSelection
+        from partt.simulation.production import Production
+        from partt.simulation.simulate import simulate
+        from partt.simulation.workers import RERUN
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is missing: pip install 'partt[simulate]'") from error
 

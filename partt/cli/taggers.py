@@ -20,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(_: argparse.Namespace) -> int:
     """List the taggers; each is loaded, and so checked."""
-    from partt.tagger_file import load_tagger
-    from partt.taggers import shipped_taggers, tagger_facts
+    from partt.tagger.shipped import shipped_taggers, tagger_facts
+    from partt.tagger.tagger_file import load_tagger
 
     console = make_console()
     for name in shipped_taggers():

@@ -9,9 +9,9 @@ from partt.cli.arguments import choose_device, count, fraction, num_cores
 from partt.cli.screen import progress_bar
 
 if TYPE_CHECKING:
-    from partt.data.data_config import DataConfig
-    from partt.train.job import TrainingJob
-    from partt.train.recipe import Recipe
+    from partt.data.config.data_config import DataConfig
+    from partt.training.job import TrainingJob
+    from partt.training.recipe import Recipe
 
 STOPPED = 75  # exit code: stopped by a signal after saving; the same command with --resume goes on
 
@@ -103,14 +103,14 @@ def run(options: argparse.Namespace) -> int:
     import torch
 
     from partt.cli.train_screen import TrainScreen
-    from partt.data.data_config import load_data_config
-    from partt.train.distributed import connected, world_from_environment
-    from partt.train.events import Notice
-    from partt.train.fine_tuning import weights_to_start_from
-    from partt.train.fit import Machine, fit
-    from partt.train.recipe import load_recipe, recipe_name
-    from partt.train.run_folder import RunFolder, locked_run_folder
-    from partt.train.stopping import stop_on_signal
+    from partt.data.config.data_config import load_data_config
+    from partt.jobs.stop_signals import stop_on_signal
+    from partt.training.distributed import connected, world_from_environment
+    from partt.training.events import Notice
+    from partt.training.fine_tuning import weights_to_start_from
+    from partt.training.fit import Machine, fit
+    from partt.training.recipe import load_recipe, recipe_name
+    from partt.training.run_folder import RunFolder, locked_run_folder
 
     recipe = load_recipe(options.recipe, options.overrides)
     world = world_from_environment()
@@ -148,8 +148,8 @@ def run(options: argparse.Namespace) -> int:
 def _open_job(
     options: argparse.Namespace, recipe: "Recipe", config: "DataConfig", initial_tagger: str, *, show: bool
 ) -> "TrainingJob":
-    from partt.data.file_lists import expand_files
-    from partt.train.job import ReadingOptions, open_job
+    from partt.data.files.lists import expand_files
+    from partt.training.job import ReadingOptions, open_job
 
     reading = ReadingOptions(options.on_bad_file, options.max_bad_fraction, options.on_bad_jet, options.cache)
     with progress_bar("opening", unit="files", show=show) as progress:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 
 from partt.cli.screen import LiveLine, duration
-from partt.train.events import EpochEnded, Event, Notice, Progress, Started, Validating
-from partt.train.job import jets_by_class
+from partt.training.events import EpochEnded, Event, Notice, Progress, Started, Validating
+from partt.training.job import jets_by_class
 
 if TYPE_CHECKING:
-    from partt.train.fit import FitResult
-    from partt.train.job import TrainingJob
-    from partt.train.run_folder import RunFolder
+    from partt.training.fit import FitResult
+    from partt.training.job import TrainingJob
+    from partt.training.run_folder import RunFolder
 
 GLUE = "\xa0"  # a space at which lines are not wrapped
 WRAPPER = partial(

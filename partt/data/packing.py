@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from partt.data.columns import Variables
-from partt.data.data_config import DataConfig, InputGroup
+from partt.data.config.data_config import DataConfig, InputGroup
 from partt.data.jagged import Array, Column, Jagged
 from partt.data.jet_batch import JetBatch
 from partt.data.standardization import standardize, variables_to_fit
+from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError
 
 

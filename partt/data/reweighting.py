@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from partt.data.columns import Variables, scan
-from partt.data.data_config import DataConfig
-from partt.data.data_config_schema import Weights
+from partt.data.config.data_config import DataConfig
+from partt.data.config.sections import Weights
+from partt.data.files.root_files import FileInfo
 from partt.data.jagged import Array
-from partt.data.root_files import FileInfo
+from partt.data.variables import Variables, scan
 from partt.errors import DataError
 
 # The largest weight stays below 1, so that even the rarest kind of jet is not the same in every pass.

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from partt.data.columns import read_variables, select
-from partt.data.data_config import DataConfig, InputVariable
+from partt.data.config.data_config import DataConfig, InputVariable
+from partt.data.files.root_files import FileInfo
 from partt.data.jagged import Array, Jagged
-from partt.data.root_files import FileInfo
+from partt.data.variables import read_variables, select
 from partt.errors import DataError
 
 # Percentiles do not get better with more jets, only memory use grows.

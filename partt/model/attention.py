@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from partt.model.dropout import Dropout
-from partt.model.packed_linear import Linear
+from partt.model.cpu.dropout import Dropout
+from partt.model.cpu.prepacked_linear import Linear
 
 
 class Attention(nn.Module):

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from partt.model.attention import ClassAttention, SelfAttention
-from partt.model.config import ParticleTransformerConfig
-from partt.model.dropout import Dropout
-from partt.model.packed_linear import Linear
+from partt.model.cpu.dropout import Dropout
+from partt.model.cpu.prepacked_linear import Linear
+from partt.model.particle_transformer_config import ParticleTransformerConfig
 
 
 class NormFormerFeedForward(nn.Module):

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from partt.model.cached_layer import norm_gelu_linear
+from partt.model.cpu.cached_layer import norm_gelu_linear
+from partt.model.cpu.prepacked_linear import Linear
 from partt.model.exporting import is_exporting
-from partt.model.packed_linear import Linear
 
 PAIRS_IN_CACHE = 4096
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from partt.model.packing import group_jets, take_rows
+from partt.model.grouping import group_jets, take_rows
 from partt.model.particle_transformer import AttentionMaps, ParticleTransformer
 
 

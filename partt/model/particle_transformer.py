@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from partt.errors import DataError
 from partt.model.attention import mask_to_bias
 from partt.model.blocks import ClassBlock, ParticleBlock
-from partt.model.config import ParticleTransformerConfig
+from partt.model.cpu.prepacked_linear import packed_weights
 from partt.model.embeddings import LinearEmbedding, PairEmbedding, ParticleEmbedding
+from partt.model.grouping import Group, group_jets, pack_pairs, square, take_rows, triangle
 from partt.model.initialisation import initialise
-from partt.model.packed_linear import packed_weights
-from partt.model.packing import Group, group_jets, pack_pairs, square, take_rows, triangle
+from partt.model.particle_transformer_config import ParticleTransformerConfig
 from partt.model.trimming import trim_jets
 from partt.physics.pair_features import PAIR_FEATURES, pair_features
 

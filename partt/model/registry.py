@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from partt.config import Record, did_you_mean
 from partt.errors import ConfigError
-from partt.model.allocator import keep_freed_memory
-from partt.model.config import PRESETS, ParticleTransformerConfig
+from partt.model.cpu.allocator import keep_freed_memory
+from partt.model.particle_transformer_config import PRESETS, ParticleTransformerConfig
 
 ENTRY_POINT_GROUP = "partt.models"
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from partt.model.packing import jet_of_row
+from partt.model.grouping import jet_of_row
 
 QUANTILES = (0.9, 1.02)  # q is drawn uniformly from here; above 1 nothing is cut
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from partt.errors import DataError
 from partt.model.baselines.particlenet import ParticleNetConfig
-from partt.model.config import ParticleTransformerConfig
+from partt.model.particle_transformer_config import ParticleTransformerConfig
 
 State: TypeAlias = dict[str, Tensor]
 Dialect: TypeAlias = Literal["0.4", "0.5"]

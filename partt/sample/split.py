@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from partt.data.root_files import inspect_file, read_columns, write_tree
+from partt.data.files.root_files import inspect_file, read_columns, write_tree
 from partt.errors import ConfigError
 from partt.sample import sample_files
 

@@ -15,12 +15,12 @@ from weaver.utils.dataset import SimpleIterDataset
 from conftest import FIXTURES
 from jets import write_jets
 from partt.config import shipped_file
-from partt.data.data_config import DataConfig, load_data_config
-from partt.data.dataset import ordered_batches
-from partt.data.file_lists import InputFile
+from partt.data.config.data_config import DataConfig, load_data_config
+from partt.data.files.lists import InputFile
 from partt.data.jagged import Jagged
 from partt.data.jet_batch import JetBatch, concatenate
-from partt.data.jet_source import build_index, open_source, read_chunk
+from partt.data.reading.batches import ordered_batches
+from partt.data.reading.jet_source import build_index, open_source, read_chunk
 
 # Empty bins make weaver divide by zero.
 pytestmark = pytest.mark.filterwarnings(

@@ -12,8 +12,8 @@ import pyarrow.parquet
 import pytest
 import uproot
 
+from partt.data.files.root_files import AuthenticationError, inspect_file, read_columns, write_tree
 from partt.data.jagged import Jagged
-from partt.data.root_files import AuthenticationError, inspect_file, read_columns, write_tree
 from partt.errors import DataError
 
 NUM_JETS = 200

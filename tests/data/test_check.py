@@ -13,8 +13,8 @@ from conftest import FIXTURES
 from jets import make_jets, write_jets
 from partt.cli.main import main
 from partt.config import shipped_file
+from partt.data.files.root_files import write_tree
 from partt.data.jagged import Jagged
-from partt.data.root_files import write_tree
 
 
 def check(capsys, *arguments: str) -> tuple[int, dict]:

@@ -8,8 +8,8 @@ import yaml
 
 from conftest import ROOT
 from partt.config import parse_record, shipped_file
-from partt.data.data_config import DataConfig, InputVariable, branches_to_read, load_data_config
-from partt.data.expressions import evaluate
+from partt.data.config.data_config import DataConfig, InputVariable, branches_to_read, load_data_config
+from partt.data.formulas.expressions import evaluate
 from partt.errors import ConfigError
 
 with warnings.catch_warnings():

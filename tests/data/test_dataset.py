@@ -14,14 +14,14 @@ import yaml
 
 from jets import CLASSES, make_jets, write_jets
 from partt.config import shipped_file
-from partt.data import batch_cache
-from partt.data.data_config import DataConfig, load_data_config
-from partt.data.dataset import UnitReader, ordered_batches, training_batches
-from partt.data.file_lists import InputFile
+from partt.data.config.data_config import DataConfig, load_data_config
+from partt.data.files.lists import InputFile
+from partt.data.files.root_files import write_tree
 from partt.data.jagged import Jagged
 from partt.data.jet_batch import JetBatch, concatenate
-from partt.data.jet_source import JetSource, build_index, open_source, read_chunk
-from partt.data.root_files import write_tree
+from partt.data.reading import batch_cache
+from partt.data.reading.batches import UnitReader, ordered_batches, training_batches
+from partt.data.reading.jet_source import JetSource, build_index, open_source, read_chunk
 from partt.errors import ConfigError, DataError
 
 FLAT = {
@@ -535,7 +535,7 @@ def test_the_cache_spares_reading(files, tmp_path, monkeypatch):
     source = open_all(files, cache=tmp_path / "cache")
     index = build_index(source)
     before = list(ordered_batches(source, index, batch_size=100))
-    monkeypatch.setattr("partt.data.jet_source.read_variables", None)
+    monkeypatch.setattr("partt.data.reading.jet_source.read_variables", None)
     after = list(ordered_batches(source, index, batch_size=100))
     assert all(torch.equal(a.particles, b.particles) for a, b in zip(before, after, strict=True))
 

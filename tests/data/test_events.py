@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from jets import make_jets
-from partt.data.data_config import load_data_config
-from partt.data.events import jets_of_events
+from partt.data.config.data_config import load_data_config
+from partt.data.from_awkward import jets_of_events
 from partt.data.jagged import Jagged, to_awkward
 from partt.errors import DataError
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partt.data.column_functions import LengthsDisagreeError
-from partt.data.expressions import FunctionTable, evaluate, inline, parse_formula
+from partt.data.formulas.column_functions import LengthsDisagreeError
+from partt.data.formulas.expressions import FunctionTable, evaluate, inline, parse_formula
 from partt.data.jagged import Column, Jagged, to_awkward
 from partt.errors import ConfigError, DataError
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partt.data.file_lists import InputFile, expand_files
+from partt.data.files.lists import InputFile, expand_files
 from partt.errors import DataError
 
 

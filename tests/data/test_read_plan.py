@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partt.data.read_plan import (
+from partt.data.reading.read_plan import (
     Chunk,
     Draw,
     WorkUnit,

@@ -21,10 +21,11 @@ import pytest
 import uproot
 
 import partt
-from partt.data import file_access, root_files
-from partt.data.file_access import without_secrets
-from partt.data.file_lists import InputFile, expand_files
-from partt.data.root_files import AuthenticationError, inspect_file, read_columns, read_note, write_tree
+from partt.data.files import access as file_access
+from partt.data.files import root_files
+from partt.data.files.access import without_secrets
+from partt.data.files.lists import InputFile, expand_files
+from partt.data.files.root_files import AuthenticationError, inspect_file, read_columns, read_note, write_tree
 from partt.errors import DataError
 from xrootd_server import xrootd_serving
 
@@ -210,7 +211,7 @@ def test_xrootd_is_quiet_at_exit(xrootd: str) -> None:
     script = """
 import sys, warnings
 import torch.distributed
-from partt.data.root_files import inspect_file
+from partt.data.files.root_files import inspect_file
 with warnings.catch_warnings():  # as pytest does: it undoes what is set inside
     assert inspect_file(sys.argv[1]).num_entries == 30
 """

@@ -16,12 +16,13 @@ import uproot
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partt.data import file_access, parquet_files, root_files
-from partt.data.file_info import make_chunks
+from partt.data.files import access as file_access
+from partt.data.files import parquet_files, root_files
+from partt.data.files.info import make_chunks
+from partt.data.files.recently_used import RecentlyUsed
+from partt.data.files.root_baskets import MissingOffsetsError
+from partt.data.files.root_files import inspect_file, read_columns, write_tree
 from partt.data.jagged import Column, Jagged, Table, to_awkward
-from partt.data.recently_used import RecentlyUsed
-from partt.data.root_baskets import MissingOffsetsError
-from partt.data.root_files import inspect_file, read_columns, write_tree
 from partt.errors import DataError, OutputError
 
 VECTOR_LAYOUT = Path(__file__).parents[1] / "fixtures" / "jetclass_vector_layout.root"
@@ -385,7 +386,7 @@ def test_disk_full(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 import numpy as np
-from partt.data.root_files import write_tree
+from partt.data.files.root_files import write_tree
 from partt.errors import OutputError
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 rng = np.random.default_rng(1)
@@ -409,7 +410,7 @@ def test_many_files_with_few_descriptors_and_forked_readers(tmp_path: Path) -> N
         (tmp_path / f"{kind}_{i}.root").hardlink_to(tmp_path / f"{kind}_0.root")
     script = """
 import multiprocessing, os, resource, sys
-from partt.data.root_files import inspect_file, read_columns
+from partt.data.files.root_files import inspect_file, read_columns
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 
 def total(url):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from jets import write_jets
-from partt.data.data_config import load_data_config
-from partt.data.dataset import ordered_batches
-from partt.data.file_lists import InputFile
-from partt.data.jet_source import build_index, open_source
-from partt.data.splitting import Split
+from partt.data.config.data_config import load_data_config
+from partt.data.files.lists import InputFile
+from partt.data.reading.batches import ordered_batches
+from partt.data.reading.jet_source import build_index, open_source
+from partt.data.reading.splitting import Split
 
 
 def test_parts_are_disjoint_complete_and_of_the_right_size():

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from partt.model import cached_layer
-from partt.model.cached_layer import norm_gelu_linear
+from partt.model.cpu import cached_layer
+from partt.model.cpu.cached_layer import norm_gelu_linear
 
 
 @pytest.mark.parametrize("num_rows", [2, 7, 8, 30])

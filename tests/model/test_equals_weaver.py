@@ -10,9 +10,9 @@ from torch.nn import functional
 from weaver.nn.model.ParticleTransformer import ParticleTransformer as WeaverParticleTransformer
 
 from conftest import FIXTURES
-from partt.data.data_config import load_data_config
+from partt.data.config.data_config import load_data_config
 from partt.model.baselines.particlenet import ParticleNet, ParticleNetConfig
-from partt.model.packing import pad_jets, take_rows
+from partt.model.grouping import pad_jets, take_rows
 from partt.model.particle_transformer import ParticleTransformer
 from partt.model.weaver_weights import import_particle_transformer, import_particlenet, read_weaver_file
 

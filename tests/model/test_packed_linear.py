@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from partt.model import packed_linear
-from partt.model.packed_linear import MIN_ROWS, Linear, is_available, packed_weights
+from partt.model.cpu import prepacked_linear as packed_linear
+from partt.model.cpu.prepacked_linear import MIN_ROWS, Linear, is_available, packed_weights
 from partt.model.registry import build_network, network_config
 
 ROWS = torch.randn(4, MIN_ROWS // 4, 128, generator=torch.Generator().manual_seed(1))

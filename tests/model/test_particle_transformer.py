@@ -10,11 +10,11 @@ from test_symmetries import LENGTHS, SMALL, small_network
 
 from partt.errors import ConfigError, DataError
 from partt.model import registry
-from partt.model.config import ParticleTransformerConfig
-from partt.model.dropout import Dropout
+from partt.model.cpu.dropout import Dropout
+from partt.model.grouping import group_jets, pack_pairs, square, triangle
 from partt.model.inspection import inspect_jets
-from partt.model.packing import group_jets, pack_pairs, square, triangle
 from partt.model.particle_transformer import ParticleTransformer
+from partt.model.particle_transformer_config import ParticleTransformerConfig
 from partt.model.trimming import trim_jets
 from partt.physics.pair_features import pair_features
 

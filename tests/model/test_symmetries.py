@@ -7,8 +7,8 @@ from torch.nn import functional
 
 from partt.model.attention import ClassAttention, SelfAttention
 from partt.model.blocks import ClassBlock, GatedFeedForward, NormFormerFeedForward, ParticleBlock
-from partt.model.config import ParticleTransformerConfig
 from partt.model.embeddings import PairEmbedding, ParticleEmbedding
+from partt.model.particle_transformer_config import ParticleTransformerConfig
 from partt.model.registry import build_network, network_config, network_names
 
 SMALL = {"num_blocks": 2, "num_class_blocks": 1, "width": 16, "num_heads": 4, "feed_forward_width": 32}

@@ -16,8 +16,8 @@ from weaver.nn.model.ParticleNet import ParticleNet as WeaverParticleNet
 from partt.config import Record
 from partt.errors import DataError
 from partt.model.baselines.pfn import sum_over_jets
-from partt.model.config import Probability, Widths
-from partt.model.packing import Group, group_jets, take_rows
+from partt.model.grouping import Group, group_jets, take_rows
+from partt.model.particle_transformer_config import Probability, Widths
 
 # In evaluation nothing couples the jets: so many at a time keep their edges small.
 JETS_AT_A_TIME = {"cpu": 32}

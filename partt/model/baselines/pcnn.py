@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from partt.config import Record
 from partt.model.baselines.pfn import sum_over_jets
-from partt.model.config import Probability, Widths
 from partt.model.embeddings import batch_norm
-from partt.model.packing import jet_of_row
+from partt.model.grouping import jet_of_row
+from partt.model.particle_transformer_config import Probability, Widths
 
 
 class PCNNConfig(Record):

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from partt.config import Record
-from partt.model.config import Widths
-from partt.model.packing import jet_of_row
+from partt.model.grouping import jet_of_row
+from partt.model.particle_transformer_config import Widths
 
 
 class PFNConfig(Record):

@@ -12,10 +12,10 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from partt.config import Record
 from partt.errors import DataError
-from partt.model.config import Probability
 from partt.model.embeddings import batch_norm
 from partt.model.exporting import is_exporting
-from partt.model.packing import jet_of_row, pad_jets, take_rows
+from partt.model.grouping import jet_of_row, pad_jets, take_rows
+from partt.model.particle_transformer_config import Probability
 from partt.physics.four_vectors import transverse_momentum
 
 NO_MOMENTA = "a recurrent network sorts by pT: add the input pf_vectors to the data config"

@@ -1,0 +1,1 @@
+"""Files + data config -> what would stop a training."""

@@ -1,0 +1,265 @@
+"""Prove, before a long job, that files and data config fit together, and point at what looks wrong.
+
+The jets are read by the functions that a job reads them with. Axes: N jets, T particles of all jets together.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from partt.checking.check_report import CheckReport, GroupSummary, ValueSummary
+from partt.checking.check_values import UnitCheck, find_duplicates, fingerprints
+from partt.data.config.data_config import DataConfig
+from partt.data.files.lists import InputFile
+from partt.data.files.root_files import FileInfo, inspect_file
+from partt.data.packing import pack
+from partt.data.reading.jet_source import Progress, jet_weights
+from partt.data.reweighting import fit_reweighting
+from partt.data.standardization import fit_standardization, variables_to_fit
+from partt.data.variables import (
+    Purpose,
+    Variables,
+    file_branches,
+    labels_of,
+    missing_branches,
+    names_for,
+    names_for_index,
+    read_variables,
+    renamed_branch,
+    require_branches,
+    select,
+)
+from partt.errors import DataError, ParttError
+
+ENTRIES_PER_FILE = 2000  # looked at if not told otherwise
+MAX_CLASS_RATIO = 20.0
+
+OpenFile = tuple[str, FileInfo]  # the name of its group, and the file
+
+
+def check_files(
+    config: DataConfig,
+    sets: Mapping[str, Sequence[InputFile]],
+    *,
+    purpose: Purpose = "train",
+    limit: int | None = ENTRIES_PER_FILE,
+    progress: Progress | None = None,
+) -> CheckReport:
+    """Check sets of files ("train", "test"), each against the config and all against each other.
+
+    `limit` is the number of entries that are read of each file; None reads everything. Nothing is raised for
+    what is wrong with the files: it is in the report.
+    """
+    report = CheckReport()
+    opened: dict[str, list[OpenFile]] = {}
+    for name, inputs in sets.items():
+        prefix = f"{name}: " if len(sets) > 1 else ""
+        named = [InputFile(f"{prefix}{file.group or '(all)'}", file.url) for file in inputs]
+        opened[name] = list(_open(config, named, purpose, limit, report))
+    files = [file for pairs in opened.values() for _, file in pairs]
+    if purpose == "predict":
+        _check_observers(config, files, report)
+    _compare_types(files, file_branches(config, names_for(config, purpose)), report)
+    config = _fit(config, files, purpose, limit, report)
+    units = UnitCheck()
+    jets: dict[str, npt.NDArray[np.uint64]] = {}
+    done = 0
+    for name, pairs in opened.items():
+        parts = [np.empty(0, np.uint64)]
+        for pair in pairs:
+            parts.append(_check_file(config, pair, purpose, report, units))
+            done += 1
+            if progress:
+                progress(done, len(files))
+        jets[name] = np.concatenate(parts)
+    _check_totals(config, purpose, report)
+    _check_jets(config, report)
+    units.report(report)
+    find_duplicates({name: [file for _, file in pairs] for name, pairs in opened.items()}, jets, report)
+    return report
+
+
+def _open(
+    config: DataConfig, inputs: Sequence[InputFile], purpose: Purpose, limit: int | None, report: CheckReport
+) -> Iterator[OpenFile]:
+    """Yield the files that have all branches, shortened to the entries that are to be read."""
+    for item in inputs:
+        summary = report.groups.setdefault(item.group, GroupSummary(item.group))
+        summary.num_files += 1
+        try:
+            file = inspect_file(item.url, config.treename)
+            summary.num_entries += file.num_entries
+            require_branches(config, _names(config, purpose, file), file)
+        except DataError as error:
+            report.error(item.url, str(error))
+            continue
+        if file.num_entries == 0:
+            report.warn(item.url, "has no entries")
+        if purpose == "train" and (missing := missing_branches(config, config.observers, file)):
+            report.warn(item.url, f"lacks the observers {', '.join(missing)}: no prediction will have them")
+        if limit is not None and limit < file.num_entries:
+            chunks = tuple((start, min(stop, limit)) for start, stop in file.chunks if start < limit)
+            file = replace(file, num_entries=limit, chunks=chunks)
+        yield item.group, file
+
+
+def _names(config: DataConfig, purpose: Purpose, file: FileInfo) -> set[str]:
+    """Return the variables that a job reads of a file; a prediction does without observers."""
+    names = names_for(config, purpose)
+    if purpose == "train":
+        return names
+    absent = {name for name in config.observers if missing_branches(config, [name], file)}
+    return names - (absent - set(config.input_names) - names_for_index(config, purpose))
+
+
+def _check_observers(config: DataConfig, files: Sequence[FileInfo], report: CheckReport) -> None:
+    """Foretell what predictions carry along: what no file has is left out, what one has all must have."""
+    for name in config.observers:
+        lacking = [file for file in files if missing_branches(config, [name], file)]
+        if lacking and len(lacking) == len(files):
+            report.warn(f"observer {name}", "is in no file: the predictions will not have it")
+        elif lacking:
+            for file in lacking:
+                report.error(file.url, f"lacks the observer {name} that other files have; predict them apart")
+
+
+def _compare_types(files: Sequence[FileInfo], branches: Iterable[str], report: CheckReport) -> None:
+    """Warn of branches whose type differs between files."""
+    for name in sorted(branches):
+        types: dict[str, str] = {}
+        for file in files:
+            if name in file.branches:
+                types.setdefault(file.branches[name], file.url)
+        if len(types) > 1:
+            found = ", ".join(f"{kind} in {url}" for kind, url in types.items())
+            report.warn(name, f"has different types: {found}")
+
+
+def _fit(
+    config: DataConfig, files: Sequence[FileInfo], purpose: Purpose, limit: int | None, report: CheckReport
+) -> DataConfig:
+    """Fit what the config leaves open; if that fails, go on with raw values and without weights."""
+    try:
+        config = fit_standardization(config, files)
+        return fit_reweighting(config, files) if purpose == "train" else config
+    except ParttError as error:
+        if limit is None:
+            report.error("data config", str(error))
+        else:
+            report.warn("data config", f"{error} (among the entries that were read; --deep reads them all)")
+    raw = {variable.name: replace(variable, to_fit=False) for variable in variables_to_fit(config)}
+    return config.with_parameters(raw).replace(weights=None)
+
+
+def _check_file(
+    config: DataConfig, opened: OpenFile, purpose: Purpose, report: CheckReport, units: UnitCheck
+) -> npt.NDArray[np.uint64]:
+    """Read a file's entries as a job would; return a fingerprint of each selected jet."""
+    group, file = opened
+    found = [np.empty(0, np.uint64)]
+    summary = report.groups[group]
+    names = _names(config, purpose, file)
+    carried = config.monitor_variables if purpose == "train" else config.observers
+    carried = tuple(name for name in carried if name in names)
+    try:
+        for start, stop in file.chunks:
+            variables = read_variables(config, names, file, start, stop)
+            for name, column in variables.branches.items():
+                kind = file.branches.get(renamed_branch(config, name), "set by file_magic")
+                report.branches.setdefault(name, ValueSummary(name, kind)).add(column)
+            summary.num_read += stop - start
+            selected = select(config, variables, purpose)
+            summary.num_selected += selected.num_jets
+            if purpose == "train":
+                _count_classes(config, selected, summary)
+                report.sum_weights += float(jet_weights(config, selected).sum(dtype=np.float64))
+            found.append(_read_jets(config, selected, carried, report, units))
+    except ParttError as error:
+        report.error(file.url, str(error))
+    return np.concatenate(found)
+
+
+def _count_classes(config: DataConfig, variables: Variables, summary: GroupSummary) -> None:
+    counts = np.bincount(labels_of(config, variables), minlength=len(config.class_names))
+    for name, count in zip(config.class_names, counts.tolist(), strict=True):
+        summary.jets_by_class[name] = summary.jets_by_class.get(name, 0) + count
+
+
+def _read_jets(
+    config: DataConfig, variables: Variables, carried: tuple[str, ...], report: CheckReport, units: UnitCheck
+) -> npt.NDArray[np.uint64]:
+    batch = pack(config, variables, carried=carried)
+    for name in config.input_names:
+        report.inputs.setdefault(name, ValueSummary(name)).add(variables[name])
+    units.add(variables, batch)
+    full_lengths = batch.lengths + batch.num_cut
+    report.num_jets += len(batch)
+    report.num_without_particles += int((full_lengths == 0).sum())
+    report.num_cut_jets += int((batch.num_cut > 0).sum())
+    report.num_bad_jets += int(batch.bad.sum())
+    report.longest_jet = max(report.longest_jet, int(full_lengths.max()) if len(batch) else 0)
+    if batch.bad.any() and report.first_bad_jet is None:
+        report.first_bad_jet = f"{variables.url}, entry {int(batch.source_entry[batch.bad][0])}"
+    return fingerprints(variables)
+
+
+def _check_totals(config: DataConfig, purpose: Purpose, report: CheckReport) -> None:
+    if report.num_jets == 0:
+        if not report.num_errors:
+            text = f"no jet passes the selection {config.selection!r}, or there are no entries"
+            report.error("jets", text) if report.is_complete else report.warn("jets", text)
+        return
+    if purpose == "predict":
+        return
+    if not report.sum_weights > 0:
+        report.error(
+            "weights", f"the sum of the jets' weights is {report.sum_weights:g}; it must be positive"
+        )
+    counts = {
+        name: sum(group.jets_by_class.get(name, 0) for group in report.groups.values())
+        for name in config.class_names
+    }
+    for name, count in counts.items():
+        if count == 0:
+            report.warn(f"class {name}", "has no jets among those read: a network cannot learn it")
+    filled = {name: count for name, count in counts.items() if count}
+    if filled and max(filled.values()) > MAX_CLASS_RATIO * min(filled.values()):
+        most, least = max(filled, key=filled.__getitem__), min(filled, key=filled.__getitem__)
+        report.warn(
+            "class balance",
+            f"{most} has {filled[most]} jets, {least} only {filled[least]}; consider reweighting (`weights`)",
+        )
+    if config.weights is not None and not config.weights.use_precomputed_weights:
+        left_out = set(config.label_variables) - set(config.weights.reweight_classes)
+        if left_out and config.labels.type == "simple":
+            report.warn(
+                "weights.reweight_classes",
+                f"{', '.join(sorted(left_out))} are not in it: their jets get weight 0 and are never drawn",
+            )
+
+
+def _check_jets(config: DataConfig, report: CheckReport) -> None:
+    for branch in report.branches.values():
+        if branch.num_nan or branch.num_infinite:
+            report.warn(
+                branch.name,
+                f"{branch.num_nan} NaN and {branch.num_infinite} infinite among {branch.num_values} values "
+                "(NaN features become 0; infinite features, non-finite momenta and weights stop a job)",
+            )
+    if report.first_bad_jet is not None:
+        report.error(
+            report.first_bad_jet,
+            f"an input is infinite or a momentum is not finite ({report.num_bad_jets} such jets); correct "
+            "the branch, keep these jets out with `selection`, or train with --on-bad-jet drop",
+        )
+    if report.num_without_particles:
+        report.warn("jets", f"{report.num_without_particles} of {report.num_jets} have no particles")
+    if report.num_cut_jets:
+        fraction = report.num_cut_jets / report.num_jets
+        report.warn(
+            "jets",
+            f"{fraction:.2%} have more than {config.particles.length} particles (up to {report.longest_jet}) "
+            "and are cut; inputs.pf_features.length sets where",
+        )

@@ -1,0 +1,92 @@
+"""Arrays of an NPZ file, read row by row: a file may be larger than the memory, and nothing is unpickled."""
+
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from partt.conversion.dataset import reported
+from partt.data.jagged import Array
+from partt.errors import DataError
+
+READ_ERRORS = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error)
+
+
+@dataclass(frozen=True)
+class NpzArray:
+    """One array of an NPZ file, to be read from its first row to its last."""
+
+    path: Path
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    stream: IO[bytes]
+
+    def read_rows(self, count: int) -> Array:
+        """Return the next rows."""
+        row_shape = self.shape[1:]
+        num_bytes = count * int(np.prod(row_shape)) * self.dtype.itemsize
+        with reported(self.path, self.name, "NPZ", READ_ERRORS):
+            data = self.stream.read(num_bytes)
+            if len(data) != num_bytes:
+                raise EOFError("the array ends too early")
+            return np.frombuffer(data, self.dtype).reshape(count, *row_shape)
+
+    def read_end(self) -> None:
+        """Raise an error if anything follows, or if the checksum is wrong."""
+        with reported(self.path, self.name, "NPZ", READ_ERRORS):
+            if self.stream.read(1):
+                raise ValueError("more data than its shape tells")
+
+
+@contextmanager
+def open_npz(path: Path, names: Sequence[str]) -> Iterator[list[NpzArray]]:
+    """Open arrays of an NPZ file, which must have equal numbers of rows."""
+    with ExitStack() as stack:
+        with reported(path, "the file", "NPZ", READ_ERRORS):
+            file = stack.enter_context(zipfile.ZipFile(path))
+        known = [name.removesuffix(".npy") for name in file.namelist() if name.endswith(".npy")]
+        for name in names:
+            if name not in known:
+                raise DataError(f"{path} has no array {name!r}; it has: {', '.join(known) or 'none'}")
+        arrays = []
+        for name in names:
+            with reported(path, name, "NPZ", READ_ERRORS):
+                stream = stack.enter_context(file.open(f"{name}.npy"))
+                arrays.append(NpzArray(path, name, *_read_header(stream), stream))
+        for array in arrays:
+            if array.shape[:1] != arrays[0].shape[:1]:
+                shapes = ", ".join(f"{array.name} {array.shape}" for array in arrays)
+                raise DataError(f"{path}: the arrays have different numbers of jets: {shapes}")
+        yield arrays
+
+
+def require_shape(array: NpzArray, wanted: tuple[int | None, ...]) -> None:
+    """Raise an error unless an array of numbers has the wanted shape; None stands for any length."""
+    fits = len(array.shape) == len(wanted) and all(
+        size in {None, found} for size, found in zip(wanted, array.shape, strict=True)
+    )
+    if not fits or array.dtype.kind not in "biuf":
+        text = ", ".join("any" if size is None else str(size) for size in wanted)
+        raise DataError(
+            f"{array.path}: {array.name} is {array.dtype} {array.shape}; expected numbers of shape ({text})"
+        )
+
+
+def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+    version = npy_format.read_magic(stream)
+    if version not in {(1, 0), (2, 0)}:
+        raise ValueError(f"version {version} of the format is not known")
+    read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+    shape, is_fortran, dtype = read(stream)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, not numbers")
+    if is_fortran and len(shape) > 1:
+        raise ValueError("it is stored column by column; save it again with np.ascontiguousarray")
+    return shape, dtype

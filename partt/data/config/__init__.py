@@ -1,0 +1,1 @@
+"""weaver's YAML schema, typed and strict."""

@@ -1,0 +1,321 @@
+"""Data configs: which branches to read and what to make of them, in weaver's YAML schema."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import yaml
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from partt.config import KeyFault, Record, load_record, shipped_file
+from partt.data.config.sections import (
+    Bucketing,
+    FormulaText,
+    Inputs,
+    Labels,
+    Name,
+    Names,
+    Parameters,
+    Preprocess,
+    Regex,
+    Selection,
+    Variable,
+    Weights,
+)
+from partt.data.formulas.definitions import check_definitions, parse_definitions
+from partt.data.formulas.expressions import Formula, inline, parse_formula
+from partt.data.formulas.formula_checks import function_name
+
+__all__ = ["DataConfig", "InputGroup", "InputVariable", "Weights", "branches_to_read", "load_data_config"]
+
+
+@dataclass(frozen=True)
+class InputVariable:
+    """A feature and its standardisation: (x - subtract_by) * multiply_by, then clipped."""
+
+    name: str
+    subtract_by: float | None = None  # None: raw, neither scaled nor clipped
+    multiply_by: float = 1
+    clip_min: float = -5
+    clip_max: float = 5
+    to_fit: bool = False  # subtract_by and multiply_by are still to be fitted to the data
+
+
+@dataclass(frozen=True)
+class InputGroup:
+    """The variables of one input of the network; jets are cut after `length` particles."""
+
+    name: str  # as in the config: pf_features, pf_vectors, pf_points
+    length: int | None
+    variables: tuple[InputVariable, ...]
+
+
+def _none_as_empty(value: Any) -> Any:
+    return {} if value is None else value
+
+
+def _none_as_no_names(value: Any) -> Any:
+    return () if value is None else value
+
+
+Empty = BeforeValidator(_none_as_empty)
+NoNames = BeforeValidator(_none_as_no_names)
+
+
+class DataConfig(Record):
+    """A data config; derive another one with `with_parameters` or `with_reweight_hists`."""
+
+    treename: Name | None = None
+    """the tree to read; needed only if a file has more than one"""
+    selection: Selection = None
+    """the jets to use: a formula of variables with one value per jet; null: all"""
+    test_time_selection: Selection = None
+    """another selection for prediction; null: the same"""
+    file_magic: Annotated[Mapping[Name, Mapping[Regex, float]], Empty] = Field(default_factory=dict)
+    """a variable to make -> regular expression -> its value in files whose path matches; 0 in others"""
+    branch_magic: Annotated[Mapping[Name, str], Empty] = Field(default_factory=dict)
+    """text in names of branches -> what stands in its place in the files"""
+    new_variables: Annotated[Mapping[Name, FormulaText], AfterValidator(check_definitions), Empty] = Field(
+        default_factory=dict
+    )
+    """a variable to make -> its formula, in any order"""
+    preprocess: Annotated[Preprocess, Empty] = Preprocess()
+    inputs: Inputs
+    labels: Labels
+    observers: Annotated[Names, NoNames] = ()
+    """carried along to the predictions, unchanged"""
+    monitor_variables: Annotated[Names, NoNames] = ()
+    """carried along in training, as the network takes them; partt itself does not look at them"""
+    weights: Weights | None = None
+    """null: every jet counts the same"""
+    bucketing: Bucketing | None = None
+
+    # --- access for the rest of the data layer ---
+
+    @property
+    def particles(self) -> InputGroup:
+        """The features of the particles."""
+        return self._groups["pf_features"]
+
+    @property
+    def momenta(self) -> InputGroup | None:
+        """The four variables px, py, pz, energy, raw; None for networks without pair features."""
+        return self._groups.get("pf_vectors")
+
+    @property
+    def points(self) -> InputGroup | None:
+        """The two coordinates, for networks that use them."""
+        return self._groups.get("pf_points")
+
+    @property
+    def groups(self) -> tuple[InputGroup, ...]:
+        """The groups that the config has, out of particles, momenta and points."""
+        return tuple(group for group in (self.particles, self.momenta, self.points) if group is not None)
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The variables of all groups, each once."""
+        return tuple(dict.fromkeys(variable.name for group in self.groups for variable in group.variables))
+
+    @property
+    def resolved_variables(self) -> Mapping[str, InputVariable]:
+        """The variables of all inputs, the mask included, by name."""
+        return {variable.name: variable for group in self._groups.values() for variable in group.variables}
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the network's outputs."""
+        return self.labels.class_names
+
+    @property
+    def label_variables(self) -> tuple[str, ...]:
+        """The 0-1 variables of simple labels, or the one variable with the class number of custom labels."""
+        return tuple(self.labels.value)
+
+    @property
+    def weight_variables(self) -> tuple[str, ...]:
+        """The variables that weights or the reweighting need."""
+        if self.weights is None:
+            return ()
+        if self.weights.use_precomputed_weights:
+            return self.weights.weight_branches
+        base = self.weights.base_formula
+        names = {**self.weights.reweight_vars, **dict.fromkeys(self.weights.reweight_classes)}
+        return (*names, *sorted((base.names if base else set()) - names.keys()))
+
+    @cached_property
+    def formulas(self) -> Mapping[str, Formula]:
+        """The definitions of variables: `new_variables`, and the class number of custom labels."""
+        formulas = parse_definitions(self.new_variables)
+        if isinstance(self.labels.value, Mapping):
+            formulas |= parse_definitions(self.labels.value)
+        momenta = {name: formula for name, formula in formulas.items() if formula.is_momenta}
+        # Four-momenta are no column: what is defined with them gets their definition in place of their name.
+        return {name: inline(formula, momenta) for name, formula in formulas.items() if name not in momenta}
+
+    def selection_for(self, purpose: Literal["train", "predict"]) -> Formula | None:
+        """Return the formula that selects jets; prediction has its own if the config gives one."""
+        return self._train_selection if purpose == "train" else self._test_selection
+
+    # --- deriving and writing ---
+
+    def with_parameters(self, fitted: Mapping[str, InputVariable]) -> "DataConfig":
+        """Return the config with the fitted variables' numbers, written as weaver writes *.auto.yaml."""
+        params = {}
+        for group in self.inputs.groups.values():
+            for variable in group.vars:
+                known = fitted.get(variable.name) or self._resolve(variable)
+                params[variable.name] = Parameters(
+                    length=group.length,
+                    pad_mode=group.pad_mode,
+                    center="auto" if known.to_fit else known.subtract_by,
+                    scale=known.multiply_by,
+                    min=known.clip_min,
+                    max=known.clip_max,
+                    pad_value=variable.pad_value,
+                )
+        return self.replace(preprocess=self.preprocess.replace(params=params))
+
+    def with_reweight_hists(self, hists: Mapping[str, npt.ArrayLike]) -> "DataConfig":
+        """Return the config with the reweighting's result: class -> weights, one axis per variable."""
+        if self.weights is None:
+            raise ValueError("a config without weights takes no reweight_hists")
+        lists = {name: np.asarray(hist).tolist() for name, hist in hists.items()}
+        return self.replace(weights=self.weights.replace(reweight_hists=lists))
+
+    def to_yaml(self) -> str:
+        """Return the config as YAML that loads back equal, here and in weaver."""
+        data = self.model_dump(mode="python")
+        for name, group in self.inputs.groups.items():
+            data["inputs"][name]["vars"] = [variable.as_written() for variable in group.vars]
+        data["inputs"] = {name: group for name, group in data["inputs"].items() if group is not None}
+        return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=110, default_flow_style=None)
+
+    # --- checks across sections, and what the properties stand on ---
+
+    @model_validator(mode="after")
+    def _check_inputs(self) -> "DataConfig":
+        seen: dict[str, InputVariable] = {}
+        for name, group in self.inputs.groups.items():
+            if group.length != self.inputs.pf_features.length:
+                raise KeyFault(("inputs", name, "length"), "must be the same in all groups")
+            for position, variable in enumerate(group.vars):
+                key = ("inputs", name, "vars", position)
+                params = self.preprocess.params
+                if params is not None and variable.name not in params:
+                    raise KeyFault(key, f"preprocess.params has no entry for {variable.name!r}")
+                resolved = self._resolve(variable)
+                if seen.setdefault(variable.name, resolved) != resolved:
+                    raise KeyFault(key, f"{variable.name!r} stands in `inputs` before, with other parameters")
+                if name == "pf_vectors" and (resolved.to_fit or resolved.subtract_by is not None):
+                    raise KeyFault(
+                        key, f"four-momenta enter the pair features in GeV: write [{variable.name}, null]"
+                    )
+        self._check_sizes()
+        return self
+
+    def _check_sizes(self) -> None:
+        for name, size, meaning in (
+            ("pf_vectors", 4, "px, py, pz, energy"),
+            ("pf_points", 2, "two coordinates"),
+            ("pf_mask", 1, "the mask"),
+        ):
+            group = self.inputs.groups.get(name)
+            if group is not None and len(group.vars) != size:
+                raise KeyFault(
+                    ("inputs", name, "vars"), f"should be {meaning}, found {len(group.vars)} variables"
+                )
+        mask = self.inputs.pf_mask
+        if mask is None:
+            return
+        if mask.pad_mode != "constant":
+            raise KeyFault(("inputs", "pf_mask", "pad_mode"), "must be constant")
+        formula = self.formulas.get(mask.vars[0].name)
+        if formula is None or function_name(formula.tree) not in {"ak.ones_like", "np.ones_like"}:
+            raise KeyFault(
+                ("inputs", "pf_mask", "vars", 0),
+                "partt masks nothing but padding: the mask must be defined as ak.ones_like(a branch)",
+            )
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> "DataConfig":
+        if isinstance(self.labels.value, Mapping):
+            for name in self.labels.value:
+                if name in self.new_variables:
+                    raise KeyFault(("labels", "value", name), "is also defined in new_variables")
+            try:
+                check_definitions({**self.new_variables, **self.labels.value})
+            except KeyFault as fault:
+                raise KeyFault(("labels", "value"), f"{fault.path[0]} {fault}") from fault
+        return self
+
+    @cached_property
+    def _groups(self) -> Mapping[str, InputGroup]:
+        return {
+            name: InputGroup(name, group.length, tuple(self._resolve(variable) for variable in group.vars))
+            for name, group in self.inputs.groups.items()
+        }
+
+    @cached_property
+    def _train_selection(self) -> Formula | None:
+        return self._formula(self.selection)
+
+    @cached_property
+    def _test_selection(self) -> Formula | None:
+        return self._formula(self.test_time_selection) or self._train_selection
+
+    def _formula(self, text: str | None) -> Formula | None:
+        if text is None:
+            return None
+        momenta = {
+            name: formula
+            for name, formula in parse_definitions(self.new_variables).items()
+            if formula.is_momenta
+        }
+        return inline(parse_formula(text), momenta)
+
+    def _resolve(self, variable: Variable) -> InputVariable:
+        """Combine what `vars`, `preprocess.method` and `preprocess.params` say about a variable."""
+        exempt = variable.name.endswith("_mask")
+        if self.preprocess.params is not None:
+            numbers = self.preprocess.params[variable.name]
+            to_fit = numbers.center == "auto" and not exempt
+            center = None if isinstance(numbers.center, str) else numbers.center
+            return InputVariable(variable.name, center, numbers.scale, numbers.min, numbers.max, to_fit)
+        return InputVariable(
+            variable.name,
+            variable.subtract_by,
+            variable.multiply_by,
+            variable.clip_min,
+            variable.clip_max,
+            to_fit=variable.is_bare and self.preprocess.method == "auto" and not exempt,
+        )
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        return True
+
+
+def load_data_config(name_or_path: str) -> DataConfig:
+    """Load a data config by the name of one that partt ships, or by its path."""
+    return load_record(shipped_file("data_configs", name_or_path), DataConfig)
+
+
+def branches_to_read(config: DataConfig, names: Iterable[str]) -> set[str]:
+    """Return the branches that variables are made of; what `file_magic` sets is not in the files."""
+    branches: set[str] = set()
+    todo, seen = list(names), set()
+    while todo:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name in config.formulas:
+            todo += config.formulas[name].names
+        elif name not in config.file_magic:
+            branches.add(name)
+    return branches

@@ -1,0 +1,306 @@
+"""The sections of a data config as they stand in the YAML file: weaver's schema, strictly typed."""
+
+import math
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import pairwise
+from typing import Annotated, Any, Literal, TypeVar
+
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    Tag,
+    model_validator,
+)
+
+from partt.config import KeyFault, Record
+from partt.data.formulas.expressions import Formula, parse_formula
+from partt.errors import ConfigError
+
+Item = TypeVar("Item")
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            raise KeyFault((position,), f"{name!r} stands here twice")
+    return names
+
+
+def _formula(text: str) -> str:
+    try:
+        parse_formula(text)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+def _regex(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from error
+    return text
+
+
+def _bins(edges: tuple[float, ...]) -> tuple[float, ...]:
+    if len(edges) < 2:
+        raise ValueError("at least two bin edges are needed")
+    for position, (low, high) in enumerate(pairwise(edges)):
+        if low >= high:
+            raise KeyFault((position + 1,), f"bin edges must increase, but {high:g} follows {low:g}")
+    return edges
+
+
+def _check_limits(clip_min: float, clip_max: float) -> None:
+    if clip_min >= clip_max:
+        raise ValueError(f"clip_min ({clip_min:g}) must be below clip_max ({clip_max:g})")
+
+
+Name = Annotated[str, Field(min_length=1)]
+FormulaText = Annotated[str, AfterValidator(_formula)]
+Selection = Annotated[FormulaText | None, BeforeValidator(lambda text: None if text == "" else text)]
+Regex = Annotated[str, AfterValidator(_regex)]
+Tuple = Annotated[tuple[Item, ...], BeforeValidator(_tuple), PlainSerializer(list)]
+Names = Annotated[Tuple[Name], AfterValidator(_unique)]
+Edges = Annotated[Tuple[float], AfterValidator(_bins)]
+
+
+class Preprocess(Record):
+    """How inputs are standardised: by the numbers given, or by numbers fitted to the data."""
+
+    method: Annotated[Literal["manual", "auto"], BeforeValidator(_lower)] = "manual"
+    """auto: variables given by name alone are fitted, the others keep their numbers"""
+    data_fraction: float = Field(default=0.1, gt=0, le=1)
+    """the part of each file, its first entries, that a fit looks at"""
+    params: Mapping[Name, "Parameters"] | None = None
+    """the numbers of every variable, in place of those in `vars`; what a fit writes"""
+
+
+class Parameters(Record):
+    """The numbers of one variable, as weaver writes them after fitting (*.auto.yaml)."""
+
+    length: int | None = Field(default=None, ge=1)
+    pad_mode: Annotated[Literal["constant", "wrap"], BeforeValidator(_lower)] = "constant"
+    """for weaver; partt does not pad"""
+    center: float | Literal["auto"] | None = None
+    """null: raw; auto: to be fitted"""
+    scale: float = 1
+    """(variable - center) * scale, then cut at min and max"""
+    min: float = -5
+    max: float = 5
+    pad_value: float = 0
+    """for weaver; partt does not pad"""
+
+    @model_validator(mode="after")
+    def _check_clip(self) -> "Parameters":
+        _check_limits(self.min, self.max)
+        return self
+
+
+class Variable(Record):
+    """An entry of `vars`: a name, or [name, subtract_by, multiply_by, clip_min, clip_max, pad_value]."""
+
+    name: Name
+    """a branch, or one of new_variables"""
+    subtract_by: float | None = None
+    """null: the variable stays as it is, neither scaled nor cut"""
+    multiply_by: float = 1
+    """(variable - subtract_by) * multiply_by"""
+    clip_min: float = -5
+    clip_max: float = 5
+    """the result is cut at clip_min and clip_max"""
+    pad_value: float = 0
+    """for weaver; partt does not pad"""
+    is_bare: bool = False  # without subtract_by: raw if manual, fitted if auto
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_list(cls, value: Any) -> Any:
+        *keys, _ = cls.model_fields
+        values = [value] if isinstance(value, str) else value
+        if not isinstance(values, list) or not values:
+            raise ValueError(f"should be a name or [{', '.join(keys)}], found {value!r}")
+        if len(values) > len(keys):
+            raise ValueError(f"{len(values)} entries, but there are only {', '.join(keys)}")
+        return {**dict(zip(keys, values, strict=False)), "is_bare": len(values) == 1}
+
+    @model_validator(mode="after")
+    def _check_clip(self) -> "Variable":
+        _check_limits(self.clip_min, self.clip_max)
+        return self
+
+    def as_written(self) -> str | list[Any]:
+        """Return the variable as it stands in YAML, without trailing defaults."""
+        if self.is_bare:
+            return self.name
+        *keys, _ = type(self).model_fields
+        while len(keys) > 2 and getattr(self, keys[-1]) == type(self).model_fields[keys[-1]].default:
+            keys.pop()
+        return [getattr(self, key) for key in keys]
+
+
+class Group(Record):
+    """A group of inputs."""
+
+    length: int | None = Field(default=None, ge=1)
+    """particles of a jet that are used, the first ones; the same in all groups; null: all"""
+    pad_mode: Annotated[Literal["constant", "wrap"], BeforeValidator(_lower)] = "constant"
+    """for weaver; partt does not pad"""
+    vars: Tuple[Variable] = Field(min_length=1)
+    """each a name, or [name, subtract_by, multiply_by, clip_min, clip_max, pad_value]"""
+
+
+class Inputs(Record):
+    """The groups of inputs of one collection of particles."""
+
+    pf_points: Group | None = None
+    """two coordinates, for networks that look for neighbours (ParticleNet)"""
+    pf_features: Group
+    """what the network sees of a particle, in this order"""
+    pf_vectors: Group | None = None
+    """px, py, pz, energy in GeV, raw, for pair features"""
+    pf_mask: Group | None = None
+    """for weaver: a variable that is 1 for every particle"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_collection(cls, value: Any) -> Any:
+        for name in value if isinstance(value, dict) else ():
+            if not str(name).startswith("pf_"):
+                raise KeyFault(
+                    (name,),
+                    "partt reads one collection of particles for now, in the groups "
+                    f"{', '.join(cls.model_fields)}; remove this group",
+                )
+        return value
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        """The groups that the config has, by name."""
+        groups = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: group for name, group in groups.items() if group is not None}
+
+
+class Labels(Record):
+    """The classes: one 0-1 branch each (simple), or a formula that gives the class number (custom)."""
+
+    type: Literal["simple", "custom"]
+    """simple: a list of variables; custom: a formula"""
+    value: Annotated[
+        Annotated[Names, Tag("list")] | Annotated[Mapping[Name, FormulaText], Tag("map")],
+        Discriminator(lambda value: "map" if isinstance(value, Mapping) else "list"),
+    ]
+    """simple: of these exactly one is 1 for each jet, a class is called like its variable without a leading
+    label_; custom: one entry, name: formula of the class number"""
+    names: Names | None = None
+    """custom: the names of the classes, by number"""
+
+    @model_validator(mode="after")
+    def _check_form(self) -> "Labels":
+        if self.type == "simple" and not isinstance(self.value, tuple):
+            raise KeyFault(("value",), "with type simple, this is a list of 0-1 branches")
+        if self.type == "simple" and self.names is not None:
+            raise KeyFault(("names",), "only for type custom: simple labels take their branches' names")
+        if self.type == "custom" and (isinstance(self.value, tuple) or len(self.value) != 1):
+            raise KeyFault(
+                ("value",), "with type custom, this is one entry, name: formula of the class number"
+            )
+        if self.type == "custom" and self.names is None:
+            raise KeyFault(("names",), "this key is needed with type custom: the list of class names")
+        if not self.class_names:
+            raise ValueError("there must be at least one class")
+        if len(set(self.class_names)) < len(self.class_names):
+            raise KeyFault(("value",), "two of these give the same class name: label_ is left out of it")
+        return self
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the network's outputs."""
+        if isinstance(self.value, tuple):
+            return tuple(name.removeprefix("label_") for name in self.value)
+        return self.names or ()
+
+
+class Weights(Record):
+    """Weights from branches, or a reweighting to flat or equal spectra."""
+
+    use_precomputed_weights: bool = False
+    """true: weights from branches, in the loss; false: weights that make spectra equal"""
+    weight_branches: Names = ()
+    """a jet's weight is their product"""
+    reweight_method: Literal["flat", "ref"] | None = None
+    """flat: flat spectra; ref: the spectrum of the first of reweight_classes"""
+    reweight_vars: Mapping[Name, Edges] = Field(default_factory=dict)
+    """a variable with one value per jet -> the edges of its bins"""
+    reweight_classes: Names = ()
+    """0-1 variables, one for each class of jets that has a spectrum"""
+    class_weights: Tuple[Annotated[float, Field(gt=0)]] | None = None
+    """relative numbers of jets of these classes; null: equal"""
+    reweight_threshold: float = Field(default=10, ge=0, le=100)
+    """per cent of the bins, the emptiest, in which every jet is kept: lower weights elsewhere depend on it"""
+    reweight_basewgt: FormulaText | None = None
+    """the weight that each jet has before the reweighting"""
+    reweight_discard_under_overflow: bool = True
+    """true: jets outside of the bins are left out; false: they count in the outermost bins"""
+    reweight_hists: Mapping[Name, Any] | None = None
+    """class -> weights as nested lists, one axis per variable; what a fit writes"""
+
+    @cached_property
+    def base_formula(self) -> Formula | None:
+        """The weight that each jet has before the reweighting, if there is one."""
+        return None if self.reweight_basewgt is None else parse_formula(self.reweight_basewgt)
+
+    @model_validator(mode="after")
+    def _check_form(self) -> "Weights":
+        needed = (
+            ["weight_branches"]
+            if self.use_precomputed_weights
+            else ["reweight_method", "reweight_vars", "reweight_classes"]
+        )
+        for key in needed:
+            if not getattr(self, key):
+                state = "true" if self.use_precomputed_weights else "false"
+                raise KeyFault((key,), f"this key is needed with use_precomputed_weights: {state}")
+        if self.class_weights is not None and len(self.class_weights) != len(self.reweight_classes):
+            raise KeyFault(
+                ("class_weights",),
+                f"{len(self.class_weights)} weights for {len(self.reweight_classes)} reweight_classes",
+            )
+        if self.reweight_hists is not None:
+            self._check_hists(self.reweight_hists)
+        return self
+
+    def _check_hists(self, hists: Mapping[str, Any]) -> None:
+        if set(hists) != set(self.reweight_classes):
+            raise KeyFault(("reweight_hists",), "the keys must be the reweight_classes")
+        shape = tuple(len(edges) - 1 for edges in self.reweight_vars.values())
+        for name, hist in hists.items():
+            try:
+                values = np.array(hist, dtype=float)
+            except (TypeError, ValueError):
+                values = np.full((), math.nan)
+            if values.shape != shape or not (np.isfinite(values) & (values >= 0)).all():
+                size = " x ".join(map(str, shape))
+                problem = f"should be nested lists of {size} finite numbers, none negative"
+                raise KeyFault(("reweight_hists", name), problem)
+
+
+class Bucketing(Record):
+    """Accepted for weaver's sake: partt groups jets by length without being told."""
+
+    var: Name
+    bins: Tuple[float]

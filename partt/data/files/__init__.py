@@ -1,0 +1,1 @@
+"""Files of jets: lists, access, ROOT and parquet."""

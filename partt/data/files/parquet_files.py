@@ -1,0 +1,171 @@
+"""Parquet with the same calls as ROOT: columns by name, in entry ranges; tables, one after another."""
+
+import hashlib
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from partt.atomic_files import atomic_path
+from partt.data.files.access import file_stamp, filesystem, is_remote, local_path
+from partt.data.files.info import FileInfo, check_identity, check_request, make_chunks
+from partt.data.files.recently_used import RecentlyUsed
+from partt.data.jagged import Array, Column, Jagged, Table
+from partt.errors import DataError
+
+MAX_KEPT_BYTES = 256_000_000  # of all decoded row groups that a process keeps; one always
+
+_row_groups: RecentlyUsed[tuple[str, str, int, tuple[str, ...]], pa.Table] = RecentlyUsed(MAX_KEPT_BYTES)
+
+
+def is_parquet(url: str) -> bool:
+    """Tell whether a file is parquet, by its name."""
+    return url.endswith((".parquet", ".pq"))
+
+
+def inspect(url: str, max_chunk: int) -> FileInfo:
+    """Return what a parquet file holds."""
+    with _open(url) as file:
+        return _info(url, file, max_chunk)
+
+
+def read(
+    url: str, branches: Sequence[str], start: int, stop: int | None, identity: str | None
+) -> dict[str, Column]:
+    """Return columns for entries from `start` to before `stop`."""
+    with _open(url) as file:
+        info = _info(url, file, max_chunk=2**62)
+        check_identity(info, identity)
+        stop = check_request(info, branches, start, stop)
+        columns = tuple(dict.fromkeys(branches))
+        edges = _row_group_edges(file)
+        groups = [i for i in range(file.num_row_groups) if edges[i] < stop and start < edges[i + 1]]
+        if not groups:
+            table = file.read_row_groups([], columns=list(columns))
+        else:
+            is_cut = {i: edges[i] < start or stop < edges[i + 1] for i in groups}
+            table = pa.concat_tables([_row_group(info, file, i, columns, keep=is_cut[i]) for i in groups])
+            table = table.slice(start - edges[groups[0]], stop - start)
+    arrays = {name: table[name].combine_chunks() for name in branches}
+    for name, array in arrays.items():
+        if num_missing := _num_missing(array):
+            raise DataError(
+                f"{url}: column {name!r} has {num_missing} missing values (nulls) in entries {start} to "
+                f"{stop}; fill or drop them when writing the file"
+            )
+    return {name: _to_column(array) for name, array in arrays.items()}
+
+
+def write(path: str | Path, tables: Iterable[Table], note_key: str, note: Callable[[], str]) -> int:
+    """Write tables one after another, a row group each, and a note; return the number of entries."""
+    remaining = map(_to_arrow, tables)
+    first = next(remaining)
+    num_entries = 0
+    with (
+        atomic_path(path) as temporary,
+        temporary.open("wb") as sink,
+        pa.parquet.ParquetWriter(sink, first.schema, compression="zstd") as file,
+    ):
+        for table in chain([first], remaining):
+            file.write_table(table)
+            num_entries += table.num_rows
+        file.add_key_value_metadata({note_key: note()})
+    return num_entries
+
+
+def read_note(url: str, key: str) -> str | None:
+    """Return the note of a file; None if there is none."""
+    with _open(url) as file:
+        note: bytes | None = (file.metadata.metadata or {}).get(key.encode())
+    return None if note is None else note.decode()
+
+
+def _row_group(
+    info: FileInfo, file: pa.parquet.ParquetFile, group: int, columns: tuple[str, ...], *, keep: bool
+) -> pa.Table:
+    """Return a row group; kept, it is decoded once for all the chunks that are cut from it."""
+    key = (info.url, info.identity, group, columns)
+    table = _row_groups.get(key)
+    if table is None:
+        table = file.read_row_group(group, columns=list(columns))
+        if keep:
+            _row_groups.put(key, table, table.nbytes)
+    return table
+
+
+@contextmanager
+def _open(url: str) -> Iterator[pa.parquet.ParquetFile]:
+    if is_remote(url):
+        fs, path = filesystem(url)
+        with fs.open(path, "rb") as source, pa.parquet.ParquetFile(source) as file:
+            yield file
+    else:
+        with open(local_path(url), "rb") as source, pa.parquet.ParquetFile(source) as file:  # noqa: PTH123
+            yield file
+
+
+def _info(url: str, file: pa.parquet.ParquetFile, max_chunk: int) -> FileInfo:
+    types = {field.name: _type_name(field.type) for field in file.schema_arrow}
+    chunks = make_chunks(_row_group_edges(file), max_chunk)
+    return FileInfo(url, "", file.metadata.num_rows, types, chunks, _identity(url, file))
+
+
+def _identity(url: str, file: pa.parquet.ParquetFile) -> str:
+    """Return the size and versions of a file; its metadata's hash if a server tells nothing but the size."""
+    size, *versions = file_stamp(url)
+    if not versions:
+        footer = io.BytesIO()
+        file.metadata.write_metadata_file(footer)
+        versions = [hashlib.sha256(footer.getvalue()).hexdigest()]
+    return "-".join(map(str, (size, *(versions if is_remote(url) else versions[:1]))))
+
+
+def _row_group_edges(file: pa.parquet.ParquetFile) -> list[int]:
+    sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+    return [0, *np.cumsum(sizes, dtype=np.int64).tolist()]
+
+
+def _is_list(arrow_type: pa.DataType) -> bool:
+    kinds = pa.types
+    return bool(
+        kinds.is_list(arrow_type) or kinds.is_large_list(arrow_type) or kinds.is_fixed_size_list(arrow_type)
+    )
+
+
+def _type_name(arrow_type: pa.DataType) -> str:
+    if _is_list(arrow_type):
+        return f"{_type_name(arrow_type.value_type)}[]"
+    if pa.types.is_boolean(arrow_type):
+        return "bool"
+    is_number = pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type)
+    return np.dtype(arrow_type.to_pandas_dtype()).name if is_number else str(arrow_type)
+
+
+def _num_missing(array: pa.Array) -> int:
+    inside = array.flatten().null_count if _is_list(array.type) else 0
+    return int(array.null_count + inside)
+
+
+def _to_column(array: pa.Array) -> Column:
+    values: Array = (array.flatten() if _is_list(array.type) else array).to_numpy(zero_copy_only=False)
+    if not _is_list(array.type):
+        return values
+    lengths = pa.compute.list_value_length(array).to_numpy(zero_copy_only=False)
+    return Jagged(values, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
+
+
+def _to_arrow(table: Table) -> pa.Table:
+    return pa.table({name: _to_array(column) for name, column in table.items()})
+
+
+def _to_array(column: Column) -> pa.Array:
+    if isinstance(column, Jagged):
+        return pa.LargeListArray.from_arrays(column.offsets, pa.array(column.contents))
+    if column.ndim == 2:
+        return pa.FixedSizeListArray.from_arrays(pa.array(column.ravel()), column.shape[1])
+    return pa.array(column)

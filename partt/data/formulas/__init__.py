@@ -1,0 +1,1 @@
+"""The formula language of data configs: parsed and interpreted, never `eval`ed."""

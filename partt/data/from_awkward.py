@@ -1,0 +1,111 @@
+"""Awkward arrays of jets, or of events with jets -> variables of a data config, and back to their nesting.
+
+A branch `part_px` is the field `part_px`, or the field `px` of records called `part`, at any depth.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import awkward as ak
+import numpy as np
+
+from partt.config import did_you_mean
+from partt.data.config.data_config import DataConfig, branches_to_read
+from partt.data.jagged import Array, Column, from_awkward
+from partt.data.variables import Variables, renamed_branch
+from partt.errors import DataError
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class EventJets:
+    """The jets of all events, one after another."""
+
+    variables: Variables
+    counts: tuple[Array, ...]  # of the lists around the jets, the outermost first
+
+    def nest(self, columns: Mapping[str, Array]) -> ak.Array:
+        """Return values per jet as records, nested as the jets were."""
+        nested = ak.zip(dict(columns))
+        for counts in reversed(self.counts):
+            nested = ak.unflatten(nested, counts)
+        return nested
+
+
+def jets_of_events(config: DataConfig, names: Iterable[str], events: ak.Array) -> EventJets:
+    """Find what the given variables need in an array whose innermost lists are particles.
+
+    Values of an event, or of whatever the jets are inside of, apply to each of its jets.
+    """
+    wanted = sorted(branches_to_read(config, names) - set(config.file_magic))
+    if not isinstance(events, ak.Array) or not events.fields:
+        raise DataError(
+            "the events must be an awkward array of records with the fields that the data config needs "
+            f"({', '.join(wanted)}), not {type(events).__name__}"
+        )
+    paths = _find(list(_paths(events)), {name: renamed_branch(config, name) for name in wanted})
+    arrays = {name: _field(events, path) for name, path in paths.items()}
+    depth = max(array.ndim for array in arrays.values())
+    if depth < 2:
+        raise DataError(f"the events have no list of particles: {', '.join(wanted)} are single numbers")
+    deepest = next(name for name, array in arrays.items() if array.ndim == depth)
+    counts: list[Array] = []
+    particles = arrays[deepest]
+    while particles.ndim > 2:
+        counts.append(ak.to_numpy(ak.num(particles, axis=1)))
+        particles = ak.flatten(particles, axis=1)
+    columns = {name: _of_jets(name, array, counts, deepest) for name, array in arrays.items()}
+    columns |= {name: np.zeros(len(particles)) for name in config.file_magic}  # as for files that match none
+    return EventJets(
+        Variables(columns, config.formulas, "the events", np.arange(len(particles))), tuple(counts)
+    )
+
+
+def _paths(array: ak.Array) -> Iterator[Path]:
+    for name in array.fields:
+        inside = list(_paths(array[name]))
+        yield from ((name, *path) for path in inside) if inside else [(name,)]
+
+
+def _find(paths: Sequence[Path], branches: Mapping[str, str]) -> dict[str, Path]:
+    """Return the path of each branch; one that spells it from its first word on comes first."""
+    found: dict[str, Path] = {}
+    known = ["_".join(path[start:]) for path in paths for start in range(len(path))]
+    missing = [f"{name}{did_you_mean(name, known)}" for name in branches.values() if name not in known]
+    if missing:
+        raise DataError(f"the events lack fields that the tagger's data config needs: {', '.join(missing)}")
+    for name, branch in branches.items():
+        whole = [path for path in paths if "_".join(path) == branch]
+        ends = [path for path in paths if branch in {"_".join(path[start:]) for start in range(len(path))}]
+        found[name], *others = whole or ends
+        if others:
+            both = f"{'.'.join(found[name])} and {'.'.join(others[0])}"
+            raise DataError(f"the events have {both} for {branch!r}; pass an array with one of them")
+    return found
+
+
+def _field(events: ak.Array, path: Path) -> ak.Array:
+    array = events
+    for part in path:
+        array = array[part]
+    if any(ak.any(ak.is_none(array, axis=axis)) for axis in range(array.ndim)):
+        raise DataError(f"{'.'.join(path)} of the events has missing values (None); fill or drop them")
+    array = ak.drop_none(array)
+    is_untyped = str(array.type).endswith("unknown")  # no value from which awkward could know it
+    return ak.values_astype(array, np.float32, including_unknown=True) if is_untyped else array
+
+
+def _of_jets(name: str, array: ak.Array, counts: Sequence[Array], deepest: str) -> Column:
+    """Take a field out of the lists around its jets."""
+    for number in counts:
+        if array.ndim == 1:
+            array = ak.Array(np.repeat(ak.to_numpy(array), number))
+            continue
+        if not np.array_equal(ak.to_numpy(ak.num(array, axis=1)), number):
+            raise DataError(f"the events have other numbers of jets in {name!r} than in {deepest!r}")
+        array = ak.flatten(array, axis=1)
+    try:
+        return from_awkward(array)
+    except TypeError as error:
+        raise DataError(f"{name!r} of the events: {error}") from error

@@ -1,0 +1,1 @@
+"""Files + data config -> batches in a planned order."""

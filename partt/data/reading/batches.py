@@ -1,0 +1,255 @@
+"""A JetSource -> batches in the planned order, read ahead by worker processes.
+
+Workers process whole units of the read plan, so the order does not depend on how many there are.
+"""
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from partt.data.files.root_files import AuthenticationError
+from partt.data.jet_batch import JetBatch, concatenate
+from partt.data.reading.jet_source import BadFile, JetIndex, JetSource, check_jets, read_chunk
+from partt.data.reading.read_plan import (
+    Chunk,
+    WorkUnit,
+    batch_cuts,
+    draw_jets,
+    jets_per_pass,
+    ordered_units,
+    training_units,
+    unit_order,
+)
+from partt.errors import DataError, ParttError
+
+UNIT_JETS = 32_768  # jets that are shuffled together: about 150 MB
+
+OnBadFile = Callable[[BadFile], None]  # told once of each file that turns out to be bad while reading
+
+
+def training_batches(
+    source: JetSource,
+    index: JetIndex,
+    *,
+    batch_size: int,
+    seed: int,
+    first_batch: int = 0,
+    world_size: int = 1,
+    rank: int = 0,
+    num_workers: int = 0,
+    pin_memory: bool = False,
+    unit_jets: int = UNIT_JETS,
+    on_bad_file: OnBadFile | None = None,
+) -> Iterator[JetBatch]:
+    """Yield the endless stream of shuffled batches of one rank, from the given batch on.
+
+    Weights act as `source.reweighting` says; those for the loss are normalised to mean 1. Jets that are bad
+    and not refused, and those of files that are skipped while reading, are marked (`bad`), so that batches
+    stay countable: take `batch.without_bad()`.
+    """
+    if jets_per_pass(index.chunks, world_size)[0] == 0:
+        expected = sum(chunk.expected for chunk in index.chunks)
+        raise DataError(f"a pass has {expected:.3g} jets, too few for {world_size} processes to get one each")
+    units = training_units(
+        index.chunks,
+        seed=seed,
+        unit_jets=unit_jets,
+        world_size=world_size,
+        rank=rank,
+        first_jet=first_batch * batch_size,
+    )
+    units_read = _read_ahead(UnitReader(source, index, seed), units, num_workers, pin_memory=pin_memory)
+    yield from _batches(_accepted(units_read, source, index, on_bad_file), batch_size, pin_memory=pin_memory)
+
+
+def ordered_batches(
+    source: JetSource,
+    index: JetIndex,
+    *,
+    batch_size: int,
+    world_size: int = 1,
+    rank: int = 0,
+    num_workers: int = 0,
+    pin_memory: bool = False,
+    unit_jets: int = UNIT_JETS,
+    on_bad_file: OnBadFile | None = None,
+) -> Iterator[JetBatch]:
+    """Yield each selected jet of a rank's share once, in the order of the files."""
+    units = ordered_units(index.chunks, unit_jets=unit_jets, world_size=world_size, rank=rank)
+    units_read = _read_ahead(UnitReader(source, index, seed=None), units, num_workers, pin_memory=pin_memory)
+    yield from _batches(_accepted(units_read, source, index, on_bad_file), batch_size, pin_memory=pin_memory)
+
+
+@dataclass(frozen=True)
+class UnitJets:
+    """What a reading process makes of a unit."""
+
+    unit: WorkUnit
+    jets: JetBatch
+    bad_files: tuple[BadFile, ...] = ()
+
+    def pin_memory(self) -> "UnitJets":
+        """Put the jets into page-locked memory; called by the DataLoader."""
+        return replace(self, jets=self.jets.pin_memory())
+
+
+class UnitReader(Dataset[UnitJets | ParttError]):
+    """Reads units of the read plan; a torch dataset whose keys are units."""
+
+    def __init__(self, source: JetSource, index: JetIndex, seed: int | None) -> None:
+        self.source = source
+        self.index = index
+        self.seed = seed  # None: no sampling, no shuffling
+
+    def __getitem__(self, unit: WorkUnit) -> UnitJets | ParttError:
+        """Read a unit; an error is returned, not raised, because a DataLoader would garble its message."""
+        try:
+            return self._read(unit)
+        except ParttError as error:
+            return error
+
+    def _read(self, unit: WorkUnit) -> UnitJets:
+        chunks = [self.index.chunks[draw.chunk] for draw in unit.draws]
+        parts, bad_files = self._read_chunks(chunks)
+        starts = np.cumsum([0, *map(len, parts[:-1])])
+        positions = []
+        for draw, part, start in zip(unit.draws, parts, starts, strict=True):
+            if self.seed is None:
+                drawn = np.arange(draw.first, draw.last)
+            else:
+                weights = part.weights.numpy() if self.source.samples else len(part)
+                drawn = draw_jets(draw, weights, self.seed, unit.pass_number)
+            positions.append(start + drawn)
+        order = np.concatenate(positions)
+        if self.seed is not None:
+            order = order[unit_order(unit, self.seed)]
+        jets = concatenate(parts).take(order[unit.first : unit.last])
+        if self.source.samples and self.seed is not None:
+            jets = replace(jets, weights=torch.ones(len(jets)))
+        else:
+            jets = replace(jets, weights=jets.weights / self.index.mean_weight)
+        return UnitJets(unit, jets, tuple(bad_files))
+
+    def _read_chunks(self, chunks: list[Chunk]) -> tuple[list[JetBatch], list[BadFile]]:
+        """Read chunks; one of a file that is skipped is replaced by as many jets that are marked as bad."""
+        parts: list[JetBatch | None] = []
+        errors: dict[str, DataError] = {}
+        for chunk in chunks:
+            url = self.source.files[chunk.file].url
+            try:
+                part = read_chunk(self.source, chunk.file, chunk.start, chunk.stop)
+            except DataError as error:
+                if not self.source.on_bad_file.skip or isinstance(error, AuthenticationError):
+                    raise
+                errors[url] = error
+                parts.append(None)
+                continue
+            if len(part) != chunk.num_jets:
+                raise DataError(f"{url} has changed since the job started; start the job again")
+            check_jets(self.source, part)
+            parts.append(part)
+        model = next((part for part in parts if part is not None and len(part)), None)
+        if model is None and errors:
+            raise next(iter(errors.values()))
+        filled = [
+            part if part is not None or model is None else _marked_as_bad(model, chunk)
+            for part, chunk in zip(parts, chunks, strict=True)
+        ]
+        bad_files = [BadFile(url, str(error)) for url, error in errors.items()]
+        return [part for part in filled if part is not None], bad_files
+
+
+def _marked_as_bad(model: JetBatch, chunk: Chunk) -> JetBatch:
+    """Return jets in the place of those of a chunk that cannot be read."""
+    copies = model.take(np.zeros(chunk.num_jets, dtype=np.int64))
+    return replace(
+        copies,
+        source_file=torch.full_like(copies.source_file, chunk.file),
+        bad=torch.ones_like(copies.bad),
+        weights=torch.ones_like(copies.weights),
+    )
+
+
+def _read_ahead(
+    reader: UnitReader, units: Iterable[WorkUnit], num_workers: int, *, pin_memory: bool
+) -> Iterator[UnitJets | ParttError]:
+    with warnings.catch_warnings():
+        # The user has said how many; with few cores, waiting for a remote disk still overlaps.
+        warnings.filterwarnings("ignore", "This DataLoader will create")
+        loader = DataLoader(
+            reader,
+            sampler=units,
+            batch_size=None,  # a unit is an item; it is cut into batches afterwards
+            collate_fn=_unchanged,
+            num_workers=num_workers,
+            pin_memory=pin_memory,
+            # Its own generator: making an iterator would otherwise consume the global random state.
+            generator=torch.Generator(),
+        )
+        return iter(loader)
+
+
+def _accepted(
+    units_read: Iterator[UnitJets | ParttError],
+    source: JetSource,
+    index: JetIndex,
+    on_bad_file: OnBadFile | None,
+) -> Iterator[UnitJets]:
+    """Yield what workers have read; raise their errors, and count the files that they had to skip."""
+    bad = {file.url: file for file in index.bad_files}
+    with dead_readers_reported():
+        for item in units_read:
+            if isinstance(item, ParttError):
+                raise item
+            for file in item.bad_files:
+                if file.url not in bad:
+                    bad[file.url] = file
+                    source.on_bad_file.check(len(source.files) + len(source.bad_files), list(bad.values()))
+                    if on_bad_file:
+                        on_bad_file(file)
+            yield item
+
+
+@contextmanager
+def dead_readers_reported() -> Iterator[None]:
+    """Turn what torch raises when a reading process has died into a clear error.
+
+    It may raise anywhere, not only where batches are taken: a signal tells it of the death.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise DataError(
+            f"a process that reads jets has died ({error}); if memory ran out, use fewer workers; in a "
+            "container, give it more shared memory (--shm-size)"
+        ) from error
+
+
+def _batches(units: Iterable[UnitJets], batch_size: int, *, pin_memory: bool) -> Iterator[JetBatch]:
+    """Cut units into batches; join the pieces of a batch that lies in several units."""
+    pieces: list[JetBatch] = []
+    for item in units:
+        for first, last in batch_cuts(item.unit, batch_size):
+            pieces.append(item.jets.slice(first, last))
+            if sum(map(len, pieces)) == batch_size:
+                yield _joined(pieces, pin_memory=pin_memory)
+                pieces = []
+    if pieces:
+        yield _joined(pieces, pin_memory=pin_memory)
+
+
+def _joined(pieces: list[JetBatch], *, pin_memory: bool) -> JetBatch:
+    batch = concatenate(pieces)
+    return batch.pin_memory() if pin_memory and len(pieces) > 1 else batch
+
+
+def _unchanged(item: Any) -> Any:
+    return item

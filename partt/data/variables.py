@@ -1,0 +1,211 @@
+"""Branches of a file -> the variables of a data config: new variables, selection, labels, weights."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from partt.config import did_you_mean
+from partt.data.config.data_config import DataConfig, branches_to_read
+from partt.data.files.root_files import FileInfo, read_columns
+from partt.data.formulas.column_functions import LengthsDisagreeError
+from partt.data.formulas.expressions import Formula, evaluate
+from partt.data.jagged import Array, Column, Jagged, Table, take
+from partt.errors import ConfigError, DataError, ParttError
+
+Purpose = Literal["train", "predict"]
+Entries = npt.NDArray[np.int64]
+
+SCAN_STEP = 500_000  # entries at once where only a few values per jet are needed
+
+
+class Variables(Mapping[str, Column]):
+    """Some entries of a file: their branches, and new variables made of them when they are asked for."""
+
+    def __init__(self, branches: Table, formulas: Mapping[str, Formula], url: str, entries: Entries) -> None:
+        self.branches = branches
+        self.formulas = formulas
+        self.url = url
+        self.entries = entries
+        self._columns = dict(branches)
+
+    def __getitem__(self, name: str) -> Column:
+        """Return a branch or a new variable; as in weaver, a branch hides a formula of the same name."""
+        if name not in self._columns:
+            self._columns[name] = self.evaluate(self.formulas[name], name)
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._columns, **self.formulas})
+
+    def __len__(self) -> int:
+        return len({**self._columns, **self.formulas})
+
+    @property
+    def num_jets(self) -> int:
+        """The number of entries."""
+        return len(self.entries)
+
+    def take(self, jets: npt.NDArray[np.int64]) -> "Variables":
+        """Return the given jets."""
+        kept = {name: take(column, jets) for name, column in self.branches.items()}
+        return Variables(kept, self.formulas, self.url, self.entries[jets])
+
+    def evaluate(self, formula: Formula, name: str) -> Column:
+        """Evaluate a formula; `name` says in error messages what it is for."""
+        try:
+            return evaluate(formula, self)
+        except LengthsDisagreeError as error:
+            where = self.url if error.jet is None else f"{self.url}, entry {self.entries[error.jet]}"
+            raise DataError(f"{where}: {name}: {error}") from error
+        except RecursionError as error:
+            raise ConfigError(f"{name}: its formula stands on too many others; make it simpler") from error
+        except ParttError as error:
+            raise type(error)(f"{self.url}: {name}: {error}") from error
+
+    def per_jet(self, name: str, formula: Formula | None = None) -> Array:
+        """Return a variable, or the value of a formula called `name`, that must be one number per jet."""
+        column = self[name] if formula is None else self.evaluate(formula, name)
+        if isinstance(column, Jagged) or np.shape(column) not in {(), (len(self.entries),)}:
+            raise DataError(f"{self.url}: {name} must have one value per jet, not one per particle")
+        return np.broadcast_to(column, (len(self.entries),))
+
+
+def names_for(config: DataConfig, purpose: Purpose) -> set[str]:
+    """Return the variables that a job needs of every file (prediction does without labels and weights)."""
+    carried = config.monitor_variables if purpose == "train" else config.observers
+    return {*config.input_names, *carried} | names_for_index(config, purpose)
+
+
+def names_for_index(config: DataConfig, purpose: Purpose) -> set[str]:
+    """Return the variables that decide which jets are used, and how often: selection, labels, weights."""
+    selection = config.selection_for(purpose)
+    names = set(selection.names) if selection else set()
+    if purpose == "predict":
+        return names
+    return names | set(config.label_variables) | set(config.weight_variables)
+
+
+def require_branches(config: DataConfig, names: Iterable[str], file: FileInfo) -> None:
+    """Raise an error if a file lacks branches that the given variables need."""
+    missing = missing_branches(config, names, file)
+    if missing:
+        nearest = [f"{name}{did_you_mean(name, list(file.branches))}" for name in missing]
+        raise DataError(
+            f"{file.where} lacks branches that the data config needs: {', '.join(nearest)}; correct the "
+            "names in the config, or map them with branch_magic"
+        )
+
+
+def missing_branches(config: DataConfig, names: Iterable[str], file: FileInfo) -> list[str]:
+    """Return the branches that the given variables need and a file does not have."""
+    return sorted(file_branches(config, names) - set(file.branches))
+
+
+def file_branches(config: DataConfig, names: Iterable[str]) -> set[str]:
+    """Return the branches, as the files call them, that the given variables need."""
+    return set(_branch_names(config, names).values())
+
+
+def renamed_branch(config: DataConfig, name: str) -> str:
+    """Return what the files call a branch (`branch_magic`)."""
+    for text, replacement in config.branch_magic.items():
+        name = name.replace(text, replacement)
+    return name
+
+
+def read_variables(
+    config: DataConfig, names: Iterable[str], file: FileInfo, start: int, stop: int
+) -> Variables:
+    """Read what the given variables need from a range of entries."""
+    branch_names = _branch_names(config, names)
+    branches = sorted(set(branch_names.values()))
+    columns = read_columns(file.url, branches, start, stop, tree=file.tree or None, identity=file.identity)
+    table: dict[str, Column] = {name: columns[branch] for name, branch in branch_names.items()}
+    for name, rules in config.file_magic.items():
+        value = next((value for pattern, value in rules.items() if re.search(pattern, file.url)), 0)
+        table[name] = np.full(stop - start, value)
+    return Variables(table, config.formulas, file.url, np.arange(start, stop))
+
+
+def scan(config: DataConfig, file: FileInfo, purpose: Purpose = "train") -> Iterator[Variables]:
+    """Yield the variables that the index needs, of all jets of a file that pass the selection."""
+    names = names_for_index(config, purpose)
+    for start in range(0, file.num_entries, SCAN_STEP):
+        stop = min(start + SCAN_STEP, file.num_entries)
+        yield select(config, read_variables(config, names, file, start, stop), purpose)
+
+
+def select(config: DataConfig, variables: Variables, purpose: Purpose) -> Variables:
+    """Return the variables of the jets that pass the selection."""
+    passed = passes_selection(config, variables, purpose)
+    return variables if passed.all() else variables.take(np.flatnonzero(passed))
+
+
+def passes_selection(config: DataConfig, variables: Variables, purpose: Purpose) -> npt.NDArray[np.bool_]:
+    """Tell which jets pass the selection (N,)."""
+    selection = config.selection_for(purpose)
+    if selection is None:
+        return np.ones(variables.num_jets, dtype=bool)
+    passed: npt.NDArray[np.bool_] = variables.per_jet("selection", selection) != 0
+    return passed
+
+
+def labels_of(config: DataConfig, variables: Variables, *, strict: bool = True) -> npt.NDArray[np.int64]:
+    """Return each jet's class as a position in class_names (N,).
+
+    A jet without a proper label is an error, or, if not strict, gets -1.
+    """
+    if config.labels.type == "custom":
+        return _custom_labels(config, variables, strict=strict)
+    flags = np.stack([variables.per_jet(name) for name in config.label_variables], axis=1)
+    wrong = ((flags != 0) & (flags != 1)).any(axis=1) | ((flags == 1).sum(axis=1) != 1)
+    if strict and wrong.any():
+        jet = int(wrong.argmax())
+        values = dict(zip(config.label_variables, flags[jet].tolist(), strict=True))
+        found = ", ".join(f"{name} = {value:g}" for name, value in values.items() if value != 0)
+        raise DataError(
+            f"{variables.url}, entry {variables.entries[jet]}: exactly one label must be 1 and the others 0, "
+            f"but {found or 'none is set'} ({int(wrong.sum())} such jets in {len(wrong)}); correct the "
+            "labels, or keep these jets out with `selection`"
+        )
+    return np.where(wrong, -1, flags.argmax(axis=1))
+
+
+def weights_of(config: DataConfig, variables: Variables) -> npt.NDArray[np.float32] | None:
+    """Return the product of the config's `weight_branches` (N,), or None if it has none."""
+    if config.weights is None or not config.weights.use_precomputed_weights:
+        return None
+    weights = np.ones(len(variables.entries), dtype=np.float32)
+    for name in config.weights.weight_branches:
+        weights = weights * variables.per_jet(name).astype(np.float32)
+    wrong = ~np.isfinite(weights)
+    if wrong.any():
+        jet = int(wrong.argmax())
+        raise DataError(
+            f"{variables.url}, entry {variables.entries[jet]}: the weight "
+            f"({' * '.join(config.weights.weight_branches)}) is {weights[jet]}; weights must be finite"
+        )
+    return weights
+
+
+def _branch_names(config: DataConfig, names: Iterable[str]) -> dict[str, str]:
+    """Map the branches that the given variables need to their names in the files (`branch_magic`)."""
+    wanted = branches_to_read(config, names) - set(config.file_magic)
+    return {name: renamed_branch(config, name) for name in sorted(wanted)}
+
+
+def _custom_labels(config: DataConfig, variables: Variables, *, strict: bool) -> npt.NDArray[np.int64]:
+    (name,) = config.label_variables
+    values = variables.per_jet(name)
+    num_classes = len(config.class_names)
+    wrong = ~np.isin(values, np.arange(num_classes))
+    if strict and wrong.any():
+        jet = int(wrong.argmax())
+        raise DataError(
+            f"{variables.url}, entry {variables.entries[jet]}: the label {name} is {values[jet]}; with "
+            f"{num_classes} names in labels.names it must be a whole number from 0 to {num_classes - 1}"
+        )
+    return np.where(wrong, -1, values).astype(np.int64)

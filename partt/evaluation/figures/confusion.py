@@ -1,0 +1,37 @@
+"""The confusion matrix: which class has the highest score, for jets of each true class."""
+
+import math
+
+from matplotlib.figure import Figure
+
+from partt.evaluation.figures.style import plain
+from partt.evaluation.summary import Summary
+
+
+def draw_confusion(summary: Summary) -> Figure:
+    """Draw the matrix in per cent of each row; classes without jets have no row."""
+    names = summary.class_names
+    fractions = summary.predictions.normalised
+    present = [number for number, name in enumerate(names) if not math.isnan(fractions[number, 0])]
+    shown = fractions[present]
+    size = 2.2 + 0.5 * len(names)
+    figure = Figure(figsize=(size + 0.8, 1.4 + 0.5 * len(present)), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(100 * shown, cmap="Blues", vmin=0, vmax=100, aspect="auto")
+    for row in range(len(present)):
+        for column in range(len(names)):
+            percent = 100 * shown[row, column]
+            text = f"{percent:.1f}" if percent >= 0.05 else "0"
+            shade = "white" if percent > 55 else "black" if percent >= 1 else "#777777"
+            axes.text(column, row, text, ha="center", va="center", color=shade, fontsize=9)
+    rotation = 45 if max(map(len, names)) > 4 else 0
+    axes.set_xticks(
+        range(len(names)), map(plain, names), rotation=rotation, ha="right" if rotation else "center"
+    )
+    axes.set_yticks(range(len(present)), [plain(names[number]) for number in present])
+    axes.tick_params(which="both", length=0)
+    axes.minorticks_off()
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("true class")
+    figure.colorbar(image, ax=axes, label="% of true class", pad=0.02).ax.minorticks_off()
+    return figure

@@ -1,0 +1,77 @@
+"""Signal efficiency and background rejection of the working points, against an observer such as pT."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from partt.evaluation.figures.style import MARKERS, colour, plain
+from partt.evaluation.passing import Floats
+from partt.evaluation.roc import invert
+from partt.evaluation.summary import DiscriminantSummary
+from partt.evaluation.working_points import BinnedEfficiency, Request
+
+UNITS = {"jet_pt": r"jet $p_T$ [GeV]", "jet_eta": r"jet $\eta$", "jet_sdmass": r"jet $m_{SD}$ [GeV]"}
+
+
+def axis_label(observer: str) -> str:
+    """Return what to write below an axis."""
+    return UNITS.get(observer, plain(observer))
+
+
+def draw_dependence(discriminants: Mapping[str, DiscriminantSummary], observer: str) -> Figure:
+    """Draw efficiency and rejection of the first working point of each discriminant."""
+    figure = Figure(figsize=(7.2, 7.0), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1, 1.2))
+    for number, one in enumerate(discriminants.values()):
+        working_point = one.working_points[0]
+        signal, background = working_point.signal_by[observer], working_point.background_by[observer]
+        place = number - (len(discriminants) - 1) / 2
+        style = {"color": colour(one.class_number), "marker": MARKERS[number % len(MARKERS)], "markersize": 4,
+                 "linestyle": "none", "linewidth": 1.2}  # fmt: skip
+        label = f"{plain(one.discriminant.title)}, {_spelled(working_point.point.request)}"
+        centres = _centres(signal, place, len(discriminants))
+        value, low, high = (values[signal.num_jets > 0] for values in signal.efficiency)
+        errors = np.maximum([value - low, high - value], 0)
+        upper.errorbar(centres[signal.num_jets > 0], value, yerr=errors, label=label, **style)
+        _draw_rejection(lower, background, centres, style)
+    edges = signal.edges[observer]
+    for axes in (upper, lower):
+        for edge in edges[1:-1]:
+            axes.axvline(edge, color="#eeeeee", linewidth=0.8, zorder=0)
+        axes.set_xlim(edges[0], edges[-1])
+    upper.set_ylim(0, 1.05)
+    upper.set_ylabel(r"signal efficiency $\epsilon_S$")
+    lower.set_yscale("log")
+    lower.set_ylabel(r"rejection $1/\epsilon_B$")
+    lower.set_xlabel(axis_label(observer))
+    figure.legend(loc="outside upper center", ncols=1 if len(discriminants) < 3 else 3, fontsize=8.5)
+    return figure
+
+
+def _centres(binned: BinnedEfficiency, place: float, number: int) -> Floats:
+    """Return bin centres (B,), moved so that points of different classes stand beside each other."""
+    (edges,) = binned.edges.values()
+    widths = np.diff(edges)
+    return (edges[:-1] + edges[1:]) / 2 + widths * 0.7 * place / max(number, 2)
+
+
+def _draw_rejection(
+    axes: Any, background: BinnedEfficiency, centres: Floats, style: Mapping[str, Any]
+) -> None:
+    """Draw rejections; an arrow is a lower limit, where nothing passes."""
+    is_filled = background.num_jets > 0
+    value, low, high = (values[is_filled] for values in background.efficiency)
+    places, passes = centres[is_filled], value > 0
+    rejection = invert(value)[passes]
+    errors = [rejection - invert(high)[passes], invert(low)[passes] - rejection]
+    axes.errorbar(places[passes], rejection, yerr=np.clip(errors, 0, 1e9), **style)
+    limits = invert(high)[~passes]
+    axes.errorbar(
+        places[~passes], limits, yerr=0.4 * limits, lolims=True, capsize=2, **{**style, "marker": "none"}
+    )
+
+
+def _spelled(request: Request) -> str:
+    return rf"$\epsilon_{'S' if request.of == 'eps_s' else 'B'}$ = {request.efficiency:g}"

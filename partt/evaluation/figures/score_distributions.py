@@ -1,0 +1,57 @@
+"""Each score, for jets of its class and of the others."""
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator
+
+from partt.evaluation.figures.style import colour, grid_shape, line, panels, plain
+from partt.evaluation.summary import Summary
+
+
+def draw_scores(summary: Summary) -> Figure:
+    """Draw a panel for each score: its own class filled, the others as lines."""
+    import mplhep  # noqa: PLC0415 - takes seconds to import
+
+    names = summary.class_names
+    num_panels = 1 if len(names) == 2 else len(names)
+    rows, columns = grid_shape(num_panels)
+    figure = Figure(figsize=(1.5 + 2.3 * columns, 1.4 + 2.2 * rows), layout="constrained")
+    all_axes = panels(figure, num_panels, sharex=True, sharey=True)
+    edges = np.linspace(0, 1, summary.histograms.shape[2] + 1)
+    lowest = summary.histograms[summary.histograms > 0].min()
+    for number, axes in enumerate(all_axes):
+        others = [truth for truth in range(len(names)) if truth != number]
+        for truth in (number, *others):
+            if summary.num_jets[names[truth]]:
+                is_own = truth == number
+                mplhep.histplot(
+                    summary.histograms[truth, number],
+                    edges,
+                    ax=axes,
+                    yerr=False,
+                    color=colour(truth),
+                    linestyle=line(truth),
+                    histtype="fill" if is_own else "step",
+                    alpha=0.45 if is_own else 1.0,
+                    linewidth=1.1,
+                    flow="none",
+                )
+        axes.set_yscale("log")
+        axes.set_xlim(0, 1)
+        axes.xaxis.set_major_locator(FixedLocator([0, 0.5] if num_panels > 1 else [0, 0.5, 1]))
+        axes.set_title(plain(f"score {names[number]}"))
+    all_axes[0].set_ylim(lowest / 2, summary.histograms.max() * 2)
+    figure.supxlabel("score")
+    figure.supylabel("density of jets")
+    _add_legend(figure, summary)
+    return figure
+
+
+def _add_legend(figure: Figure, summary: Summary) -> None:
+    present = [number for number, name in enumerate(summary.class_names) if summary.num_jets[name]]
+    handles = [
+        Line2D([], [], color=colour(number), linestyle=line(number), linewidth=3) for number in present
+    ]
+    labels = [plain(summary.class_names[number]) for number in present]
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 10), title="true class")

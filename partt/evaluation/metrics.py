@@ -1,0 +1,134 @@
+"""Accuracy, area under the curve, confusion matrix and calibration of a set of scores.
+
+Axes: C classes, B bins.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from partt.evaluation.intervals import Interval, efficiency_interval
+from partt.evaluation.jets import ClassJets, Scores
+from partt.evaluation.passing import Floats, area, sort_sample
+
+CALIBRATION_BINS = 15
+SCORE_BINS = 40
+BLOCK = 2**20  # jets that are looked at together
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """How often the class with the highest score is right, in bins of that score."""
+
+    edges: Floats  # (B + 1,)
+    share: Floats  # (B,): of the jets' weight
+    mean_score: Floats  # (B,), NaN in empty bins
+    accuracy: Interval  # (B,) each, NaN in empty bins
+    expected_error: float  # ECE: mean over jets of |accuracy - score| of their bin
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What follows from the class with the highest score."""
+
+    confusion: Floats  # (C, C): weight of true class by predicted class
+    calibration: Calibration
+
+    @property
+    def accuracy(self) -> float:
+        """The weight of jets of which the highest score is the true class's, as a fraction."""
+        return float(np.trace(self.confusion) / self.confusion.sum())
+
+    @property
+    def normalised(self) -> Floats:
+        """Each true class as fractions; NaN for a class without jets."""
+        sums = self.confusion.sum(axis=1, keepdims=True)
+        return np.where(sums != 0, self.confusion / np.where(sums != 0, sums, 1.0), np.nan)
+
+
+def count_predictions(scores: Scores) -> Predictions:
+    """Count which class has the highest score, and how often that is right."""
+    num_classes = len(scores.class_names)
+    confusion = np.zeros((num_classes, num_classes))
+    sums = np.zeros((4, CALIBRATION_BINS))  # weight, weight * score, weight if right, weight^2
+    squares_right = np.zeros(CALIBRATION_BINS)
+    for truth, jets in enumerate(scores.jets):
+        for first in range(0, len(jets), BLOCK):
+            block = jets.scores[:, first : first + BLOCK]
+            weights = _block_weights(jets, first)
+            predicted = block.argmax(axis=0)
+            confusion[truth] += np.bincount(predicted, weights, minlength=num_classes)
+            highest = block.max(axis=0)
+            bins = np.minimum((highest * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
+            is_right = predicted == truth
+            for row, values in enumerate((weights, weights * highest, weights * is_right, weights**2)):
+                sums[row] += np.bincount(bins, values, minlength=CALIBRATION_BINS)
+            squares_right += np.bincount(bins, weights**2 * is_right, minlength=CALIBRATION_BINS)
+    return Predictions(confusion, _calibration(sums, squares_right))
+
+
+def _block_weights(jets: ClassJets, first: int) -> Floats:
+    size = min(BLOCK, len(jets) - first)
+    return np.ones(size) if jets.weights is None else jets.weights[first : first + size].astype(np.float64)
+
+
+def _calibration(sums: Floats, squares_right: Floats) -> Calibration:
+    weight, weighted_score, right, squares = sums
+    is_filled = (squares > 0) & (weight > 0)
+    safe = np.where(is_filled, weight, 1.0)
+    accuracy, mean_score = right / safe, weighted_score / safe
+    variance = ((1 - accuracy) ** 2 * squares_right + accuracy**2 * (squares - squares_right)) / safe**2
+    found = efficiency_interval(accuracy, variance, safe**2 / np.where(is_filled, squares, 1.0))
+    interval = Interval(*(np.where(is_filled, values, np.nan) for values in found))
+    gaps = np.where(is_filled, np.abs(accuracy - mean_score) * weight, 0.0)
+    return Calibration(
+        edges=np.linspace(0, 1, len(weight) + 1),
+        share=weight / weight.sum(),
+        mean_score=np.where(is_filled, mean_score, np.nan),
+        accuracy=interval,
+        expected_error=float(gaps.sum() / weight.sum()),
+    )
+
+
+def present_classes(scores: Scores) -> list[int]:
+    """Return the classes that have jets whose weights sum to something positive."""
+    return [
+        number for number, jets in enumerate(scores.jets) if len(jets) and jets.weights_or_ones().sum() > 0
+    ]
+
+
+def pair_areas(scores: Scores) -> Floats:
+    """Return the area (C, C) under the ROC curve of score i on jets of i and j; NaN where there are none."""
+    num_classes = len(scores.class_names)
+    areas = np.full((num_classes, num_classes), np.nan)
+    present = present_classes(scores)
+    for i in present:
+        own = sort_sample(scores.jets[i].scores[i], scores.jets[i].weights)
+        for j in present:
+            if j != i:
+                areas[i, j] = area(own, sort_sample(scores.jets[j].scores[i], scores.jets[j].weights))
+    return areas
+
+
+def mean_area(areas: npt.NDArray[np.float64]) -> float:
+    """Return the mean over ordered pairs (C, C) of classes that have jets; of two classes, the second one's.
+
+    NaN if fewer than two classes have jets.
+    """
+    if areas.shape == (2, 2):
+        return float(areas[1, 0])
+    known = areas[~np.isnan(areas)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def score_histograms(scores: Scores) -> Floats:
+    """Return histograms (C, C, B) of score i for jets of true class j at [j, i], each a density in 0 to 1."""
+    num_classes = len(scores.class_names)
+    found = np.zeros((num_classes, num_classes, SCORE_BINS))
+    for truth, jets in enumerate(scores.jets):
+        for number in range(num_classes):
+            counts, _ = np.histogram(jets.scores[number], SCORE_BINS, (0, 1), weights=jets.weights)
+            total = counts.sum()
+            found[truth, number] = counts * SCORE_BINS / total if total > 0 else 0.0
+    return found

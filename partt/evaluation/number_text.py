@@ -1,0 +1,70 @@
+"""Numbers with errors as text: as many digits as the error allows."""
+
+import math
+from dataclasses import dataclass
+
+from partt.evaluation.results_table import Cell
+
+NO_RESULT = "–"
+
+
+@dataclass(frozen=True)
+class CellText:
+    """A cell in pieces, for any format to put together."""
+
+    value: str  # with "> " before a limit
+    up: str = ""  # the interval above; equal to `down` if it is symmetric
+    down: str = ""
+    spread: str = ""  # over seeds; then there is no up and down
+    count: str = ""  # background jets
+
+
+def cell_text(cell: Cell | None) -> CellText:
+    """Round a cell to two digits of its (smaller) error."""
+    if cell is None:
+        return CellText(NO_RESULT)
+    count = "" if cell.num_background is None else f"{cell.num_background:,}"
+    if cell.is_limit:
+        return CellText(f"> {_two_digits(cell.value)}", count=count)
+    if not math.isnan(cell.spread):
+        digits = _decimals(cell.spread, cell.value)
+        return CellText(_fixed(cell.value, digits), spread=_fixed(cell.spread, digits), count=count)
+    errors = [error for error in (cell.high - cell.value, cell.value - cell.low) if 0 < error < math.inf]
+    if not errors:
+        return CellText(
+            _fixed(cell.value, 0 if cell.value >= 10 else _needed_decimals(cell.value)), count=count
+        )
+    digits = _decimals(min(errors), cell.value)
+    up, down = (_error(error, digits) for error in (cell.high - cell.value, cell.value - cell.low))
+    return CellText(_fixed(cell.value, digits), up, down, count=count)
+
+
+def efficiency_text(value: float, low: float, high: float) -> CellText:
+    """Round an efficiency to two digits of its (smaller) error."""
+    if math.isnan(value):
+        return CellText(NO_RESULT)
+    if value == 0:
+        return CellText(f"< {_two_digits(high)}")
+    return cell_text(Cell(value, low, high))
+
+
+def _error(error: float, digits: int) -> str:
+    return "∞" if math.isinf(error) else _fixed(max(error, 0.0), digits)
+
+
+def _decimals(error: float, value: float) -> int:
+    """Return the decimals that show two digits of an error, at least one of the value."""
+    scale = error if error > 0 else abs(value) or 1.0
+    return 1 - math.floor(math.log10(scale))
+
+
+def _needed_decimals(value: float) -> int:
+    return max(3, len(f"{value:.5f}".rstrip("0").partition(".")[2]))
+
+
+def _fixed(value: float, decimals: int) -> str:
+    return f"{round(value, decimals):,.{max(decimals, 0)}f}"
+
+
+def _two_digits(value: float) -> str:
+    return _fixed(value, 1 - math.floor(math.log10(value))) if value > 0 else "0"

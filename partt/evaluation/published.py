@@ -1,0 +1,65 @@
+"""Published results as rows of the results table; they are from other data sets, and labelled so."""
+
+import csv
+import math
+from importlib import resources
+
+from partt.errors import ConfigError
+from partt.evaluation.discriminants import PRESETS, plain_name
+from partt.evaluation.results_table import Cell, Column, ResultsTable, Row
+
+SOURCES = {"paper": "arXiv:2202.03772", "guide": "arXiv:2608.02735"}
+DATA_SETS = {"jetclass": "JetClass", "top": "Top Landscape"}
+
+
+_Key = tuple[str, float | None]  # signal and efficiency, or metric
+_Published = list[tuple[tuple[str, str], dict[_Key, Cell]]]  # model, source -> cells
+
+
+def published_rows(table: ResultsTable) -> tuple[Row, ...]:
+    """Return the published rows of the data set whose signals, against QCD, the table has."""
+    wanted = {_key(column) for column in table.columns if column.discriminant is not None}
+    for name, data_set in DATA_SETS.items():
+        rows = _read(name)
+        if wanted & set(rows[0][1]):
+            return tuple(
+                Row(
+                    model,
+                    tuple(cells.get(_key(column)) for column in table.columns),
+                    source=f"{source}, {data_set}",
+                )
+                for (model, source), cells in rows
+            )
+    known = " and ".join(DATA_SETS.values())
+    raise ConfigError(f"--published: there are results for the signals of {known} against QCD, not for these")
+
+
+def _key(column: Column) -> _Key:
+    if column.discriminant is None:
+        return column.metric, None
+    is_usual = [plain_name(name) for name in column.discriminant.backgrounds] == ["qcd"]
+    return plain_name(column.discriminant.signal) if is_usual else "", column.efficiency
+
+
+def _read(name: str) -> _Published:
+    """Return (model, source) and the numbers, by signal and efficiency, or by metric."""
+    text = resources.files("partt.evaluation").joinpath(f"published/{name}.csv").read_text(encoding="utf-8")
+    found: _Published = []
+    for line in csv.DictReader(text.splitlines()):
+        cells: dict[_Key, Cell] = {}
+        if name == "jetclass":
+            preset = PRESETS[name]
+            for metric in ("accuracy", "auc"):
+                cells[metric, None] = Cell(float(line[metric]))
+            for signal in preset.signals:
+                (efficiency,) = preset.special.get(signal, preset.efficiencies)
+                cells[plain_name(signal), efficiency] = Cell(float(line[signal]))
+            model = f"{line['model']} ({line['training_jets']} jets)"
+        else:
+            for percent in (30, 50):
+                spread = line[f"rejection_at_{percent}_err"]
+                value = float(line[f"rejection_at_{percent}"])
+                cells["top", percent / 100] = Cell(value, spread=float(spread) if spread else math.nan)
+            model = line["model"]
+        found.append(((model, SOURCES[line["source"]]), cells))
+    return found

@@ -1,0 +1,65 @@
+"""ROC curves as the field reads them: background rejection at given signal efficiencies.
+
+Axes: K signal efficiencies.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from partt.evaluation.intervals import interval_at_fitted
+from partt.evaluation.passing import Floats, Passing
+
+# Efficiencies at which curves are drawn and shown; close to 1 they are dense.
+GRID = np.concatenate([np.arange(1, 99) / 100, [0.99, 0.9925, 0.995, 0.9975, 0.999, 1.0]])
+
+
+@dataclass(frozen=True, eq=False)
+class RocPoints:
+    """Points of a ROC curve: each is the first threshold at which the efficiency asked for is reached."""
+
+    asked: Floats
+    thresholds: Floats
+    signal_efficiency: Floats
+    background_efficiency: Floats
+    background_low: Floats
+    background_high: Floats
+    num_passing: npt.NDArray[np.int64]  # background jets
+
+    @property
+    def rejection(self) -> Floats:
+        """1 / background efficiency; infinite if no jet passes."""
+        return invert(self.background_efficiency)
+
+    @property
+    def rejection_low(self) -> Floats:
+        """The lower end of the 68 % interval; the limit if no jet passes."""
+        return invert(self.background_high)
+
+    @property
+    def rejection_high(self) -> Floats:
+        """The upper end of the 68 % interval."""
+        return invert(self.background_low)
+
+
+def roc_points(signal: Passing, background: Passing, efficiencies: npt.ArrayLike) -> RocPoints:
+    """Return the points of the curve at given signal efficiencies; nothing is interpolated."""
+    asked = np.asarray(efficiencies, dtype=np.float64)
+    thresholds = signal.threshold_for(asked)
+    value, low, high = interval_at_fitted(background, thresholds, signal)
+    return RocPoints(
+        asked,
+        thresholds,
+        signal.efficiency(thresholds),
+        value,
+        low,
+        high,
+        background.num_passing(thresholds),
+    )
+
+
+def invert(efficiency: Floats) -> Floats:
+    """1 / efficiency; infinite for 0 (or less, which negative weights can give)."""
+    is_positive = efficiency > 0
+    return np.where(is_positive, 1 / np.where(is_positive, efficiency, 1.0), np.inf)

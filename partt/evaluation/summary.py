@@ -1,0 +1,227 @@
+"""A set of scores -> all numbers of its report; small, whatever the number of jets."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from partt.evaluation.bootstrap import Spread, bootstrap
+from partt.evaluation.discriminants import Discriminant
+from partt.evaluation.jets import ClassJets, Scores
+from partt.evaluation.metrics import (
+    Predictions,
+    count_predictions,
+    mean_area,
+    pair_areas,
+    present_classes,
+    score_histograms,
+)
+from partt.evaluation.passing import Floats, area, sort_sample
+from partt.evaluation.roc import GRID, RocPoints, roc_points
+from partt.evaluation.sculpting import NUM_BINS, Sculpting, mass_sculpting
+from partt.evaluation.working_points import (
+    BinnedEfficiency,
+    Request,
+    WorkingPoint,
+    binned_efficiency,
+    find_working_point,
+)
+
+MAX_BINS = 8  # of an observer, if nobody asks for others
+Step = Callable[[], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What to compute."""
+
+    discriminants: tuple[Discriminant, ...]
+    requests: tuple[Request, ...] = ()  # none: those of the results table
+    bins: Mapping[str, Floats] | None = None  # observer -> edges
+    mass: tuple[str, Floats] | None = None  # observer, edges
+
+    def requests_for(self, discriminant: Discriminant) -> tuple[Request, ...]:
+        """Return the working points of a discriminant; figures show the first."""
+        return self.requests or tuple(Request("eps_s", value) for value in discriminant.efficiencies)
+
+
+@dataclass(frozen=True, eq=False)
+class WorkingPointSummary:
+    """A working point, and the efficiencies of each class and in bins of observers."""
+
+    point: WorkingPoint
+    by_class: Mapping[str, BinnedEfficiency]  # in bins of all observers together
+    signal_by: Mapping[str, BinnedEfficiency]  # observer -> in its bins
+    background_by: Mapping[str, BinnedEfficiency]  # all backgrounds together
+
+
+@dataclass(frozen=True, eq=False)
+class DiscriminantSummary:
+    """How well one signal is told from its background."""
+
+    discriminant: Discriminant
+    class_number: int  # of the signal: it has the same colour in all figures
+    num_signal: int
+    num_background: int
+    area: float
+    curve: RocPoints
+    rejections: RocPoints  # at the efficiencies of the results table
+    working_points: tuple[WorkingPointSummary, ...]
+    sculpting: Sculpting | None  # of the first working point
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """All numbers of a set of scores."""
+
+    class_names: tuple[str, ...]
+    num_rows: int
+    left_out: Mapping[str, int]
+    files: tuple[str, ...]
+    origin: Mapping[str, Any]
+    num_jets: Mapping[str, int]  # by class
+    is_weighted: bool
+    predictions: Predictions
+    areas: Floats  # (C, C)
+    spread: Spread
+    histograms: Floats  # (C, C, B)
+    discriminants: Mapping[str, DiscriminantSummary]  # by name
+    notes: tuple[str, ...]
+
+    @property
+    def area(self) -> float:
+        """The mean AUC; NaN if fewer than two classes have jets."""
+        return mean_area(self.areas)
+
+
+def num_steps(plan: Plan) -> int:
+    """Return how often `summarise` calls `step`."""
+    return 3 + len(plan.discriminants)
+
+
+def summarise(scores: Scores, plan: Plan, step: Step = lambda: None) -> Summary:
+    """Compute all numbers of a set of scores."""
+    predictions = count_predictions(scores)
+    step()
+    areas = pair_areas(scores)
+    step()
+    spread = bootstrap(scores)
+    step()
+    present = {scores.class_names[number] for number in present_classes(scores)}
+    discriminants: dict[str, DiscriminantSummary] = {}
+    notes = []
+    if len(present) < len(scores.class_names):
+        missing = [name for name in scores.class_names if name not in present]
+        notes.append(f"no jets of {', '.join(missing)}: AUC is over the pairs of the other classes")
+    for discriminant in plan.discriminants:
+        absent = [
+            name
+            for name in (discriminant.signal, *discriminant.backgrounds)
+            if name not in scores.class_names or name not in present
+        ]
+        if absent:
+            notes.append(f"{discriminant.title}: no result, because there are no jets of {', '.join(absent)}")
+        else:
+            discriminants[discriminant.name] = _summarise_discriminant(scores, discriminant, plan)
+        step()
+    return Summary(
+        class_names=scores.class_names,
+        num_rows=scores.num_rows,
+        left_out=scores.left_out,
+        files=scores.files,
+        origin=scores.origin,
+        num_jets={name: len(jets) for name, jets in zip(scores.class_names, scores.jets, strict=True)},
+        is_weighted=any(jets.weights is not None for jets in scores.jets),
+        predictions=predictions,
+        areas=areas,
+        spread=spread,
+        histograms=score_histograms(scores),
+        discriminants=discriminants,
+        notes=tuple(notes),
+    )
+
+
+def _summarise_discriminant(scores: Scores, discriminant: Discriminant, plan: Plan) -> DiscriminantSummary:
+    jets = {name: scores.of(name) for name in (discriminant.signal, *discriminant.backgrounds)}
+    values = {name: discriminant.values(some, scores.class_names) for name, some in jets.items()}
+    backgrounds = list(discriminant.backgrounds)
+    all_jets = _joined([jets[name] for name in backgrounds])
+    signal = sort_sample(values[discriminant.signal], jets[discriminant.signal].weights)
+    background = sort_sample(np.concatenate([values[name] for name in backgrounds]), all_jets.weights)
+    working_points = []
+    for request in plan.requests_for(discriminant):
+        point = find_working_point(signal, background, request)
+        passed = {name: found >= point.threshold for name, found in values.items()}
+        all_passed = np.concatenate([passed[name] for name in backgrounds])
+        bins = {observer: {observer: edges} for observer, edges in (plan.bins or {}).items()}
+        working_points.append(
+            WorkingPointSummary(
+                point,
+                {name: _in_bins(jets[name], passed[name], plan.bins or {}) for name in jets},
+                {
+                    name: _in_bins(jets[discriminant.signal], passed[discriminant.signal], edges)
+                    for name, edges in bins.items()
+                },
+                {name: _in_bins(all_jets, all_passed, edges) for name, edges in bins.items()},
+            )
+        )
+    sculpting = None
+    if plan.mass is not None:
+        observer, edges = plan.mass
+        passed_first = (
+            np.concatenate([values[name] for name in backgrounds]) >= working_points[0].point.threshold
+        )
+        sculpting = mass_sculpting(
+            observer, all_jets.observers[observer], passed_first, all_jets.weights, edges
+        )
+    return DiscriminantSummary(
+        discriminant=discriminant,
+        class_number=scores.class_names.index(discriminant.signal),
+        num_signal=len(signal.values),
+        num_background=len(background.values),
+        area=area(signal, background),
+        curve=roc_points(signal, background, GRID),
+        rejections=roc_points(signal, background, discriminant.efficiencies),
+        working_points=tuple(working_points),
+        sculpting=sculpting,
+    )
+
+
+def _in_bins(jets: ClassJets, passed: npt.NDArray[np.bool_], bins: Mapping[str, Floats]) -> BinnedEfficiency:
+    return binned_efficiency(passed, jets.weights, jets.observers, bins)
+
+
+def _joined(samples: Sequence[ClassJets]) -> ClassJets:
+    """Return observers and weights of several classes as if they were one; scores are not needed any more."""
+    if len(samples) == 1:
+        return samples[0]
+    weights = [sample.weights for sample in samples if sample.weights is not None]
+    return ClassJets(
+        np.empty((0, sum(map(len, samples))), dtype=np.float32),
+        np.concatenate(weights) if weights else None,
+        {
+            name: np.concatenate([sample.observers[name] for sample in samples])
+            for name in samples[0].observers
+        },
+    )
+
+
+def default_edges(scores: Scores, observer: str, num_bins: int = MAX_BINS) -> Floats | None:
+    """Return round edges that hold nearly all jets; None if the observer has one value, or is not finite."""
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - slow to import
+
+    some = np.concatenate([jets.observers[observer][:: max(1, len(jets) // 20_000)] for jets in scores.jets])
+    known = some[np.isfinite(some)]
+    if len(known) == 0 or known.min() == known.max():
+        return None
+    low, high = np.quantile(known.astype(np.float64), [0.001, 0.999])
+    return np.asarray(
+        MaxNLocator(num_bins, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high), dtype=np.float64
+    )
+
+
+def mass_edges(scores: Scores, observer: str) -> Floats | None:
+    """Return edges for a spectrum of masses."""
+    return default_edges(scores, observer, NUM_BINS)

@@ -1,0 +1,114 @@
+"""The results table as Markdown, LaTeX and CSV."""
+
+import csv
+import io
+import math
+import re
+
+from partt.evaluation.number_text import CellText, cell_text
+from partt.evaluation.results_table import Cell, ResultsTable, Row
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+}
+LEGEND = (
+    "68 % intervals, or the spread over seeds; with the number of background jets that pass. "
+    "> is a lower limit: none passes."
+)
+
+
+def to_markdown(table: ResultsTable) -> str:
+    """Return the table for a web page or a README."""
+    heading = ["Model", "Jets", *(column.title for column in table.columns)]
+    lines = [heading, ["---", *["---:"] * (len(heading) - 1)]]
+    for row in table.rows:
+        jets = "" if row.num_jets is None else f"{row.num_jets:,}"
+        lines.append([row_title(row), jets, *(plain_text(cell_text(cell)) for cell in row.cells)])
+    return "".join(f"| {' | '.join(map(_markdown, line))} |\n" for line in lines) + f"\n{LEGEND}\n"
+
+
+def to_latex(table: ResultsTable) -> str:
+    """Return a tabular for a paper; it needs the package booktabs."""
+    columns = table.columns
+    lines = [
+        rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
+        r"\toprule",
+        " & ".join(["Model", *(_latex(column.title) for column in columns)]) + r" \\",
+        r"\midrule",
+    ]
+    for number, row in enumerate(table.rows):
+        if row.source and number and not table.rows[number - 1].source:
+            lines.append(r"\midrule")
+        cells = [_latex_cell(cell_text(cell)) for cell in row.cells]
+        lines.append(" & ".join([_latex(row_title(row)), *cells]) + r" \\")
+    return "\n".join([f"% {LEGEND}", *lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def to_csv(table: ResultsTable) -> str:
+    """Return one line for each model and number."""
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(
+        ["model", "source", "seeds", "jets", "metric", "signal", "background", "signal_efficiency",
+         "value", "low", "high", "spread", "background_jets", "is_limit"]
+    )  # fmt: skip
+    for row in table.rows:
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            one = column.discriminant
+            about = [one.signal, "+".join(one.backgrounds), column.efficiency] if one else ["", "", ""]
+            writer.writerow(
+                [row.model, row.source, row.num_seeds, row.num_jets, column.metric, *about, *_numbers(cell)]
+            )
+    return sink.getvalue()
+
+
+def row_title(row: Row) -> str:
+    """Return the model with what must be said of it."""
+    if row.source:
+        return f"{row.model} [{row.source}: another data set]"
+    return f"{row.model} ({row.num_seeds} seeds)" if row.num_seeds > 1 else row.model
+
+
+def plain_text(cell: CellText) -> str:
+    """Return a cell on one line."""
+    if cell.spread:
+        error = f" ± {cell.spread}"
+    elif cell.up == cell.down:
+        error = f" ± {cell.up}" if cell.up else ""
+    else:
+        error = f" +{cell.up} −{cell.down}"
+    return f"{cell.value}{error}" + (f" [{cell.count}]" if cell.count else "")
+
+
+def _numbers(cell: Cell | None) -> list[object]:
+    if cell is None:
+        return [""] * 6
+    numbers = ["" if not math.isfinite(n) else n for n in (cell.value, cell.low, cell.high, cell.spread)]
+    return [*numbers, "" if cell.num_background is None else cell.num_background, cell.is_limit]
+
+
+def _markdown(text: str) -> str:
+    return re.sub(r"([|<>`*_\[\]\\$])", r"\\\1", text) if re.search(r"[A-Za-z<]", text) else text
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(sign, sign) for sign in text)
+
+
+def _latex_cell(cell: CellText) -> str:
+    value = cell.value.replace(",", r"\,").replace(">", r">")
+    if cell.spread:
+        number = rf"{value} \pm {cell.spread}"
+    elif cell.up == cell.down:
+        number = rf"{value} \pm {cell.up}" if cell.up else value
+    else:
+        up = cell.up.replace("∞", r"\infty")
+        number = rf"{value}^{{+{up}}}_{{-{cell.down}}}"
+    if number == "–":
+        return "--"
+    return f"${number.replace(',', r'{,}')}$" + (f" [{cell.count}]" if cell.count else "")

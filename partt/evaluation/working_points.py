@@ -1,0 +1,121 @@
+"""Working points: thresholds for asked efficiencies, and what passes them in bins of observers.
+
+Axes: B bins.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from partt.data.jagged import Array
+from partt.errors import ConfigError
+from partt.evaluation.intervals import Interval, efficiency_interval, interval_at, interval_at_fitted
+from partt.evaluation.passing import Floats, Passing
+
+
+@dataclass(frozen=True)
+class Request:
+    """An efficiency to be reached: of signal (eps_s), or not to be exceeded: of background (eps_b)."""
+
+    of: Literal["eps_s", "eps_b"]
+    efficiency: float
+
+    @property
+    def name(self) -> str:
+        """As users write it."""
+        return f"{self.of}={self.efficiency:g}"
+
+
+def parse_requests(texts: Sequence[str]) -> tuple[Request, ...]:
+    """Read "eps_s=0.5,0.8" and "eps_b=0.01"."""
+    requests = []
+    for text in texts:
+        of, _, values = text.partition("=")
+        for value in values.split(","):
+            try:
+                efficiency = float(value)
+            except ValueError:
+                efficiency = 0.0
+            if not 0 < efficiency < 1 or of not in {"eps_s", "eps_b"}:
+                raise ConfigError(
+                    f"working point {text!r}: should be like eps_s=0.5,0.8 or eps_b=0.01, between 0 and 1"
+                )
+            requests.append(Request("eps_s" if of == "eps_s" else "eps_b", efficiency))
+    return tuple(dict.fromkeys(requests))
+
+
+@dataclass(frozen=True, eq=False)
+class WorkingPoint:
+    """A threshold and what passes it."""
+
+    request: Request
+    threshold: float
+    signal: Interval  # of single numbers (1,)
+    background: Interval
+    num_signal_passing: int
+    num_background_passing: int
+
+
+def find_working_point(signal: Passing, background: Passing, request: Request) -> WorkingPoint:
+    """Return the first threshold that reaches eps_s, or the last that keeps eps_b.
+
+    The interval of the other efficiency has the fluctuation of the threshold in it.
+    """
+    if request.of == "eps_s":
+        threshold = signal.threshold_for([request.efficiency])
+        found = interval_at(signal, threshold), interval_at_fitted(background, threshold, signal)
+    else:
+        threshold = background.threshold_within([request.efficiency])
+        found = interval_at_fitted(signal, threshold, background), interval_at(background, threshold)
+    return WorkingPoint(
+        request,
+        float(threshold[0]),
+        *found,
+        int(signal.num_passing(threshold)[0]),
+        int(background.num_passing(threshold)[0]),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class BinnedEfficiency:
+    """Efficiencies in bins of one or several observers, the last one running fastest."""
+
+    edges: Mapping[str, Floats]  # observer -> (B_i + 1,)
+    efficiency: Interval  # (B,) each, with B the product of all; NaN where there are no jets
+    num_jets: npt.NDArray[np.int64]  # (B,)
+    overall: float  # the efficiency of all jets, in whatever bin
+
+
+def binned_efficiency(
+    passed: npt.NDArray[np.bool_],
+    weights: Array | None,
+    observers: Mapping[str, Array],
+    edges: Mapping[str, Floats],
+) -> BinnedEfficiency:
+    """Return the efficiency of jets in bins; jets outside of the edges are in none."""
+    overall = float(np.average(passed, weights=weights))
+    shape = tuple(len(values) - 1 for values in edges.values())
+    num_bins = int(np.prod(shape))
+    cells = np.zeros(len(passed), dtype=np.int64)
+    is_inside = np.ones(len(passed), dtype=bool)
+    for (name, values), size in zip(edges.items(), shape, strict=True):
+        found = np.searchsorted(values, observers[name], side="right") - 1
+        found[observers[name] == values[-1]] = size - 1  # the last bin has both of its edges
+        is_inside &= (found >= 0) & (found < size)
+        cells = cells * size + np.clip(found, 0, size - 1)
+    cells, passed = cells[is_inside], passed[is_inside]
+    weight = np.ones(len(cells)) if weights is None else weights[is_inside].astype(np.float64)
+    total, passing, squares, passing_squares = (
+        np.bincount(cells, values, minlength=num_bins)
+        for values in (weight, weight * passed, weight**2, weight**2 * passed)
+    )
+    is_filled = (squares > 0) & (total > 0)
+    safe = np.where(is_filled, total, 1.0)
+    value = passing / safe
+    variance = ((1 - value) ** 2 * passing_squares + value**2 * (squares - passing_squares)) / safe**2
+    interval = efficiency_interval(value, variance, safe**2 / np.where(is_filled, squares, 1.0))
+    known = Interval(*(np.where(is_filled, values, np.nan) for values in interval))
+    return BinnedEfficiency(dict(edges), known, np.bincount(cells, minlength=num_bins), overall)

@@ -1,0 +1,65 @@
+"""`partt export` as a function: record the graph, prove it, write it."""
+
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import partt
+from partt.atomic_files import atomic_path
+from partt.data.standardization import variables_to_fit
+from partt.errors import ConfigError
+from partt.exporting.preprocess_json import write_preprocess_json
+from partt.exporting.proof import largest_difference
+from partt.exporting.tracing import DEFAULT_OPSET, Axes, Inputs, input_axes, record
+from partt.exporting.units import input_units
+from partt.tagger.onnx_file import PRODUCER, SUFFIX, OnnxHeader, fingerprint, import_onnx, new_session
+from partt.tagger.tagger_file import Tagger, load_tagger, with_hash
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What an export has made."""
+
+    path: Path
+    preprocess_json: Path | None  # of standardised inputs
+    header: OnnxHeader
+    input_axes: Axes
+    num_bytes: int
+
+
+def export(
+    tagger: Tagger | str | Path, out: str | Path, *, inputs: Inputs = "raw", opset: int = DEFAULT_OPSET
+) -> ExportResult:
+    """Write a tagger as one ONNX file, after its scores are found equal to torch's.
+
+    raw: inputs are branches, formulas and standardisation are inside. standardised: weaver-core's interface,
+    with a preprocess.json beside the file.
+    """
+    out = Path(out)
+    if out.suffix != SUFFIX:
+        raise ConfigError(f"--out {out}: the name of an ONNX file ends in {SUFFIX}")
+    onnx = import_onnx("onnx")
+    tagger = with_hash(tagger if isinstance(tagger, Tagger) else load_tagger(tagger))
+    if variables_to_fit(tagger.data_config):
+        raise ConfigError("the tagger's data config has scales that are not fitted yet")
+    model = record(tagger, inputs, opset)
+    difference = largest_difference(tagger, inputs, new_session(model.SerializeToString()))
+
+    header = OnnxHeader(
+        inputs=inputs,
+        network=tagger.network_name,
+        class_names=list(tagger.class_names),
+        units=input_units(tagger.data_config, inputs),
+        largest_difference=difference,
+        tagger_sha256=tagger.sha256,
+        versions={name: version(name) for name in ("partt", "torch", "onnx", "onnxscript", "onnxruntime")},
+        data_config=tagger.data_config.to_yaml(),
+    )
+    model.producer_name, model.producer_version = PRODUCER, partt.__version__
+    onnx.helper.set_model_props(model, header.to_metadata())
+    onnx.helper.set_model_props(model, {**header.to_metadata(), "sha256": fingerprint(model)})
+    contents = model.SerializeToString()
+    preprocess = write_preprocess_json(out.parent, tagger.data_config) if inputs == "standardised" else None
+    with atomic_path(out) as temporary:
+        temporary.write_bytes(contents)
+    return ExportResult(out, preprocess, header, input_axes(tagger, inputs), len(contents))

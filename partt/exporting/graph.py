@@ -1,0 +1,128 @@
+"""What is inside an exported file: from raw branches, or from standardised inputs, to scores.
+
+Axes: N jets, P slots for the particles of a jet, F features, C classes.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from partt.data.config.data_config import InputGroup, InputVariable
+from partt.data.jagged import Jagged, Table
+from partt.errors import ConfigError
+from partt.exporting.formulas import TorchVariables
+from partt.tagger.onnx_file import NUM_PARTICLES, raw_branches
+from partt.tagger.tagger_file import Tagger
+
+
+class DenseNetwork(Protocol):
+    """What a network must have to be exported: the same network on padded jets."""
+
+    def forward_dense(
+        self, particles: Tensor, momenta: Tensor | None, mask: Tensor, points: Tensor | None = None
+    ) -> Tensor:
+        """Return logits (N, C) from features (N, P, F), momenta (N, P, 4), mask (N, P), points (N, P, 2)."""
+        ...
+
+
+def dense_network(tagger: Tagger) -> DenseNetwork:
+    """Return the tagger's network; one that cannot be exported is an error."""
+    if not hasattr(tagger.model, "forward_dense"):
+        raise ConfigError(
+            f"the network {tagger.network_name} cannot be exported: {type(tagger.model).__name__} has no "
+            "forward_dense(particles, momenta, mask, points), the same network on padded jets"
+        )
+    return cast("DenseNetwork", tagger.model)
+
+
+def min_slots(tagger: Tagger) -> int:
+    """Return how many slots the network needs at least, whether they hold particles or not."""
+    return int(getattr(tagger.model, "min_slots", 1))
+
+
+class RawTagger(nn.Module):
+    """Branches as files have them -> scores; formulas, standardisation and network inside."""
+
+    def __init__(self, tagger: Tagger) -> None:
+        super().__init__()
+        self.model = cast("nn.Module", dense_network(tagger))
+        self.config = tagger.data_config
+        self.branches = raw_branches(tagger.data_config)
+        # float inputs, because some programs can give nothing else; inside, numbers have the branch's type
+        self.dtypes = {name: _dtype(tagger.reference_jets, name) for name in self.branches}
+
+    def forward(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """Return the score (N,) of each class from branches (N, P) or (N,) and num_particles (N,)."""
+        num_particles = inputs[NUM_PARTICLES]
+        columns = {name: inputs[branch].to(self.dtypes[name]) for name, branch in self.branches.items()}
+        num_slots = next(column.shape[1] for column in columns.values() if column.ndim == 2)
+        slots = torch.arange(num_slots, dtype=num_particles.dtype)
+        mask = slots < num_particles[:, None]
+        variables = TorchVariables(columns, self.config.formulas, mask)
+        if self.config.particles.length is not None:
+            mask = slots < num_particles.clamp(max=self.config.particles.length)[:, None]
+        blocks = {group.name: self._block(group, variables, mask) for group in self.config.groups}
+        bad = torch.stack([(block - block != 0).any(-1).any(-1) for block in blocks.values()]).any(0)  # (N,)
+        scores = _scores(self.model, blocks, mask)
+        # where() after the network: jets do not meet in it
+        return torch.where(bad[:, None], torch.nan, scores).unbind(1)
+
+    def _block(self, group: InputGroup, variables: TorchVariables, mask: Tensor) -> Tensor:
+        """Return a group's variables as they enter the network (N, P, F), zero where there is no particle."""
+        columns = []
+        for variable in group.variables:
+            column = variables[variable.name]
+            if column.ndim != 2:
+                raise ConfigError(f"{variable.name} has one value per jet; inputs need one per particle")
+            values = standardize(column.float(), variable, keep_nan=group is self.config.momenta)
+            columns.append(torch.where(mask, values, 0.0))
+        return torch.stack(columns, dim=2)
+
+
+class StandardisedTagger(nn.Module):
+    """weaver-core's interface: padded inputs (N, F, P), standardised by the caller -> `softmax` (N, C)."""
+
+    def __init__(self, tagger: Tagger) -> None:
+        super().__init__()
+        self.model = cast("nn.Module", dense_network(tagger))
+
+    def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Return scores (N, C) from pf_features (N, F, P) and the other groups of the data config."""
+        mask = inputs["pf_mask"][:, 0] != 0
+        blocks = {
+            name: torch.where(mask[..., None], block.transpose(1, 2), 0.0)
+            for name, block in inputs.items()
+            if name != "pf_mask"
+        }
+        return _scores(self.model, blocks, mask)
+
+
+def _scores(model: nn.Module, blocks: Mapping[str, Tensor], mask: Tensor) -> Tensor:
+    network: DenseNetwork = cast("Any", model)
+    logits = network.forward_dense(
+        blocks["pf_features"], blocks.get("pf_vectors"), mask, blocks.get("pf_points")
+    )
+    return logits.softmax(dim=1)
+
+
+def standardize(values: Tensor, variable: InputVariable, *, keep_nan: bool) -> Tensor:
+    """Do what partt.data.standardization and packing do: scale, clip, NaN becomes 0 except in momenta."""
+    if variable.subtract_by is not None:
+        values = (values - variable.subtract_by) * variable.multiply_by
+    is_nan = values.isnan()
+    if variable.subtract_by is not None:
+        values = values.clamp(variable.clip_min, variable.clip_max)
+    return torch.where(is_nan, torch.nan if keep_nan else 0.0, values)
+
+
+def _dtype(jets: Table, name: str) -> torch.dtype:
+    """Return in which type a branch is computed with: float32, or float64 for double and integer branches."""
+    column = jets[name]
+    kind = (column.contents if isinstance(column, Jagged) else column).dtype
+    if kind.kind == "b":
+        return torch.bool
+    if kind.kind in "iu":
+        return torch.int64
+    return torch.float64 if kind.itemsize > 4 else torch.float32

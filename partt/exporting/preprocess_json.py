@@ -1,0 +1,49 @@
+"""`preprocess.json`: how the inputs of a standardised file are to be prepared, as weaver-core writes it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from partt.atomic_files import write_text
+from partt.data.config.data_config import DataConfig, InputVariable
+
+NAME = "preprocess.json"
+NO_LIMIT = 1e32
+
+
+def write_preprocess_json(folder: Path, config: DataConfig) -> Path:
+    """Write the file into a folder."""
+    path = folder / NAME
+    write_text(path, json.dumps(preprocess_json(config), indent=2) + "\n")
+    return path
+
+
+def preprocess_json(config: DataConfig) -> dict[str, Any]:
+    """Return the order, scales and limits of all inputs."""
+    groups = config.inputs.groups
+    described: dict[str, Any] = {
+        "output_names": list(config.labels.value),
+        "input_names": list(groups),
+    }
+    resolved = config.resolved_variables
+    for name, group in groups.items():
+        described[name] = {
+            "var_names": [variable.name for variable in group.vars],
+            "var_infos": {
+                variable.name: _info(resolved[variable.name], variable.pad_value) for variable in group.vars
+            },
+            "var_length": group.length,
+        }
+    return described
+
+
+def _info(variable: InputVariable, pad_value: float) -> dict[str, float]:
+    raw = variable.subtract_by is None
+    return {
+        "median": 0 if variable.subtract_by is None else variable.subtract_by,
+        "norm_factor": variable.multiply_by,
+        "replace_inf_value": 0,
+        "lower_bound": -NO_LIMIT if raw else variable.clip_min,
+        "upper_bound": NO_LIMIT if raw else variable.clip_max,
+        "pad": pad_value,
+    }

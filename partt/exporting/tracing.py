@@ -1,0 +1,155 @@
+"""Record a module with torch, as an ONNX model that takes any number of jets and particles."""
+
+import copy
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from partt.data.jagged import Jagged
+from partt.errors import ConfigError
+from partt.exporting.graph import RawTagger, StandardisedTagger, min_slots
+from partt.tagger.onnx_file import NUM_PARTICLES, import_onnx, raw_branches
+from partt.tagger.tagger_file import Tagger
+
+Inputs: TypeAlias = Literal["raw", "standardised"]
+Axes: TypeAlias = dict[str, tuple[str | int, ...]]
+
+OPSETS = range(18, 24)
+DEFAULT_OPSET = 20  # the first with GELU as one operator; onnxruntime >= 1.17
+OUTPUT = "partt.output."  # and a number, before outputs get their names
+EXAMPLE_SIZES = {"jets": 3, "particles": 19}  # unlike each other and 0 and 1, which torch would take as fixed
+
+
+def record(tagger: Tagger, inputs: Inputs, opset: int) -> Any:
+    """Return the tagger as an onnx.ModelProto, with nothing in it but operators and weights."""
+    if opset not in OPSETS:
+        raise ConfigError(f"--opset {opset}: give a number from {OPSETS[0]} to {OPSETS[-1]}")
+    onnx, _ = import_onnx("onnx"), import_onnx("onnxscript")  # torch needs the second one
+    tagger = replace(tagger, model=copy.deepcopy(tagger.model).cpu().float().eval())
+    if inputs == "raw":
+        module: nn.Module = RawTagger(tagger)
+        outputs = [f"score_{name}" for name in tagger.class_names]
+    else:
+        module, outputs = StandardisedTagger(tagger), ["softmax"]
+    axes = input_axes(tagger, inputs)
+    model = _record(module.eval(), axes, len(outputs), min_slots(tagger), opset)
+    _clear_notes(model)
+    _name_outputs(model, outputs)
+    _name_axes(model, axes)
+    _give_slots(onnx, model, axes, min_slots(tagger))
+    onnx.checker.check_model(model)
+    return model
+
+
+def input_axes(tagger: Tagger, inputs: Inputs) -> Axes:
+    """Return the axes of every input, in their order."""
+    if inputs == "standardised":
+        groups = tagger.data_config.inputs.groups
+        axes: Axes = {name: ("jets", len(group.vars), "particles") for name, group in groups.items()}
+        return axes if "pf_mask" in axes else axes | {"pf_mask": ("jets", 1, "particles")}
+    axes = {NUM_PARTICLES: ("jets",)}
+    for name, branch in raw_branches(tagger.data_config).items():
+        per_particle = isinstance(tagger.reference_jets[name], Jagged)
+        axes[branch] = ("jets", "particles") if per_particle else ("jets",)
+    return axes
+
+
+def _record(module: nn.Module, axes: Axes, num_outputs: int, num_slots: int, opset: int) -> Any:
+    example = {
+        name: torch.zeros([axis if isinstance(axis, int) else EXAMPLE_SIZES[axis] for axis in shape])
+        for name, shape in axes.items()
+    }
+    # What torch need not think about: `_give_slots` and the check see to fewer slots.
+    fewest = {"jets": 2, "particles": max(3, num_slots)}
+    dimensions = {name: torch.export.Dim(name, min=size) for name, size in fewest.items()}
+    shapes = {
+        name: {position: dimensions[axis] for position, axis in enumerate(shape) if isinstance(axis, str)}
+        for name, shape in axes.items()
+    }
+    arguments: tuple[dict[str, Tensor]] = (example,)
+    with _quiet():
+        program = torch.export.export(module, arguments, dynamic_shapes=(shapes,), strict=False)
+        recorded = torch.onnx.export(
+            program,
+            dynamo=True,
+            input_names=list(axes),
+            output_names=[f"{OUTPUT}{number}" for number in range(num_outputs)],
+            opset_version=opset,
+            external_data=False,
+            verbose=False,
+        )
+    if recorded is None:
+        raise AssertionError("torch.onnx.export returned nothing")
+    return recorded.model_proto
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what torch and onnxscript say about themselves; what goes wrong is raised."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+def _clear_notes(model: Any) -> None:
+    """Remove the names of this machine's files, and shapes that do not hold for 0 particles."""
+    model.graph.ClearField("value_info")
+    for part in (model, model.graph, *model.graph.node, *model.graph.input, *model.graph.output):
+        part.ClearField("metadata_props")
+        part.ClearField("doc_string")
+
+
+def _name_outputs(model: Any, names: list[str]) -> None:
+    """Give the outputs their names; values inside the graph that have them get others."""
+    renamed = {f"{OUTPUT}{number}": name for number, name in enumerate(names)}
+    renamed |= {name: f"{name}.inside" for name in names}
+    for node in model.graph.node:
+        for values in (node.input, node.output):
+            values[:] = [renamed.get(value, value) for value in values]
+    for output in model.graph.output:
+        output.name = renamed[output.name]
+
+
+def _name_axes(model: Any, axes: Axes) -> None:
+    """Call the axes of inputs and outputs jets and particles; torch has numbered them."""
+    shapes = axes | {output.name: ("jets",) for output in model.graph.output}
+    for value in (*model.graph.input, *model.graph.output):
+        for dimension, axis in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=False):
+            if isinstance(axis, str):
+                dimension.dim_param = axis
+
+
+def _give_slots(onnx: Any, model: Any, axes: Axes, num_slots: int) -> None:
+    """Pad the inputs with empty slots if there are fewer: networks need some, even for no particles."""
+    helper, int64 = onnx.helper, onnx.TensorProto.INT64
+    padded = [name for name, shape in axes.items() if "particles" in shape]
+    for node in model.graph.node:
+        for position, name in enumerate(node.input):
+            if name in padded:
+                node.input[position] = f"{name}.slots"
+    rank = len(axes[padded[0]])
+    constants = {"slots.needed": [num_slots], "slots.none": [0], "slots.before": [0] * (2 * rank - 1)}
+    nodes = [
+        helper.make_node("Shape", [padded[0]], ["slots.given"], start=rank - 1),
+        helper.make_node("Sub", ["slots.needed", "slots.given"], ["slots.lacking"]),
+        helper.make_node("Max", ["slots.lacking", "slots.none"], ["slots.added"]),
+        helper.make_node("Concat", ["slots.before", "slots.added"], ["slots.pads"], axis=0),
+    ]
+    nodes += [helper.make_node("Pad", [name, "slots.pads"], [f"{name}.slots"]) for name in padded]
+    model.graph.initializer.extend(
+        helper.make_tensor(name, int64, [len(values)], values) for name, values in constants.items()
+    )
+    others = list(model.graph.node)
+    model.graph.ClearField("node")
+    model.graph.node.extend([*nodes, *others])

@@ -1,0 +1,1 @@
+"""What long jobs share: locks, stop signals, progress, dask."""

@@ -1,0 +1,1 @@
+"""What makes the networks fast on a CPU; none of it changes what they compute."""

@@ -1,0 +1,1 @@
+"""Tagger + files -> scores, in order and complete."""

@@ -1,0 +1,262 @@
+"""`partt predict` as a function."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from partt.data.files.access import without_secrets
+from partt.data.files.lists import expand_files
+from partt.data.files.root_files import AuthenticationError
+from partt.data.reading.jet_source import BadFile, BadFilePolicy, check_losses
+from partt.errors import ConfigError, DataError, ParttError
+from partt.prediction.engines import Results, StoppedError, score_here, score_on_cluster
+from partt.prediction.job import InputPlan, Options, chunk_tasks, open_inputs
+from partt.prediction.outputs import SUFFIXES, is_file_name, output_paths, writing_to
+from partt.prediction.records import (
+    BadInput,
+    Balance,
+    Origin,
+    OutputEntry,
+    OutputRecord,
+    Summary,
+    finished_output,
+    origin_of,
+    sum_of,
+    versions,
+    write_summary,
+)
+from partt.prediction.writing import write_output
+from partt.scores.discriminants import parse_discriminant
+from partt.scores.scores import Scores
+from partt.tagger.any_tagger import AnyTagger, load_any_tagger, require_embeddings
+from partt.tagger.tagger_file import Tagger, with_hash
+
+Progress = Callable[[int, int], None]  # done, in total
+Paths = str | Path | Sequence[str | Path]
+
+
+@dataclass(frozen=True)
+class Output:
+    """The scores of one input."""
+
+    path: Path
+    input: str
+    rows: int
+    balance: Balance
+    was_complete: bool  # before this run
+
+
+@dataclass(frozen=True)
+class PredictResult:
+    """What a prediction has made."""
+
+    folder: Path  # of predict.json
+    outputs: tuple[Output, ...]
+    bad_files: tuple[BadFile, ...]
+    left_out: tuple[str, ...]  # columns that were asked for, and why they are not there
+    seconds: float
+    stopped: bool  # before the end
+
+    @property
+    def balance(self) -> Balance:
+        """Where the entries of all inputs went."""
+        return sum_of([output.balance for output in self.outputs])
+
+    @property
+    def jets_per_second(self) -> float | None:
+        """Entries per second of this run, reading and writing included; None if there was nothing to do."""
+        done = sum(output.balance.entries for output in self.outputs if not output.was_complete)
+        return done / self.seconds if done else None
+
+
+def predict(
+    tagger: AnyTagger | str | Path,
+    files: Paths,
+    out: str | Path,
+    *,
+    discriminants: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    embeddings: bool = False,
+    apply_selection: bool = False,
+    format: Literal["root", "parquet"] | None = None,  # noqa: A002
+    on_bad_file: Literal["error", "skip"] = "error",
+    max_bad_fraction: float = 0.05,
+    num_threads: int | None = None,
+    num_workers: int | None = None,
+    scheduler: str | None = None,
+    opening: Progress | None = None,
+    progress: Progress | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> PredictResult:
+    """Write the scores of every entry of `files`, in order: one output per file, and predict.json.
+
+    `out` is a folder, or a .root or .parquet file for a single input. Outputs that are complete and as they
+    would be made now are kept. Jets that are not selected, or bad, get NaN; `apply_selection` leaves the
+    first ones out. A tagger file runs in torch, an exported one (.onnx) in onnxruntime. The network runs
+    where it is, on `num_threads` threads (default: as many as torch uses), or on a dask cluster: that of
+    `scheduler`, or `num_workers` processes here.
+    """
+    tagger = load_any_tagger(tagger) if isinstance(tagger, str | Path) else tagger
+    if isinstance(tagger, Tagger):
+        tagger = with_hash(tagger)
+    out = Path(out)
+    options = Options(
+        tuple(parse_discriminant(text, tagger.class_names) for text in discriminants),
+        tuple(keep),
+        embeddings,
+        apply_selection,
+        _format(out, format),
+    )
+    if embeddings:
+        require_embeddings(tagger)  # before anything is read
+    policy = BadFilePolicy(on_bad_file == "skip", max_bad_fraction)
+    inputs = expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)])
+    opened = open_inputs(inputs, tagger.data_config, options, policy, opening)
+    paths = output_paths([plan.file.url for plan in opened.plans], out, SUFFIXES[options.format])
+    folder = out.parent if is_file_name(out) else out
+
+    started = time.monotonic()
+    with writing_to(folder, paths):
+        todo, outputs = _what_to_do(tagger, options, opened.plans, paths)
+        bad_files, given_up = list(opened.bad_files), set[int]()
+        engine = _engine(num_threads, num_workers, scheduler)
+        results = engine(
+            tagger,
+            options,
+            chunk_tasks([item.plan for item in todo], given_up),
+            count=_counter(sum(item.plan.file.num_entries for item in todo), progress),
+            should_stop=should_stop,
+        )
+        stopped = False
+        with closing(results):
+            for number, item in enumerate(todo):
+                try:
+                    scores = _scores_of(number, len(item.plan.chunks), results)
+                    record = write_output(item.path, item.plan, item.origin, options, scores)
+                except StoppedError:
+                    stopped = True
+                    break
+                except AuthenticationError:
+                    raise
+                except DataError as error:
+                    if not policy.skip:
+                        raise
+                    given_up.add(number)
+                    bad_files.append(BadFile(item.plan.file.url, str(error)))
+                    bad_urls = {file.url for file in bad_files}
+                    left = [(plan.group, plan.file) for plan in opened.plans if plan.file.url not in bad_urls]
+                    check_losses(inputs, left, bad_files, policy)
+                else:
+                    outputs.append(_output(item, record, was_complete=False))
+    seconds = time.monotonic() - started
+    in_order = sorted(outputs, key=lambda output: paths.index(output.path))
+    result = PredictResult(folder, tuple(in_order), tuple(bad_files), opened.left_out, seconds, stopped)
+    if not stopped:
+        write_summary(folder, _summary(result, tagger, options))
+    return result
+
+
+@dataclass(frozen=True)
+class _Todo:
+    plan: InputPlan
+    path: Path
+    origin: Origin
+
+
+def _what_to_do(
+    tagger: AnyTagger, options: Options, plans: Sequence[InputPlan], paths: Sequence[Path]
+) -> tuple[list[_Todo], list[Output]]:
+    """Return the outputs that are to be made, and those that are complete."""
+    todo: list[_Todo] = []
+    complete: list[Output] = []
+    for plan, path in zip(plans, paths, strict=True):
+        item = _Todo(plan, path, origin_of(plan, tagger, options))
+        record = finished_output(path, item.origin)
+        if record is None:
+            todo.append(item)
+        else:
+            complete.append(_output(item, record, was_complete=True))
+    return todo, complete
+
+
+def _output(item: _Todo, record: OutputRecord, *, was_complete: bool) -> Output:
+    return Output(item.path, item.plan.file.url, record.rows, record.balance, was_complete)
+
+
+def _scores_of(number: int, num_chunks: int, results: Results) -> Iterator[Scores]:
+    """Yield the scores of one file; what is left of files before it is passed over."""
+    for _ in range(num_chunks):
+        task, result = next(results)
+        while task.number < number:
+            task, result = next(results)
+        if isinstance(result, ParttError):
+            raise result
+        yield result
+
+
+def _engine(
+    num_threads: int | None, num_workers: int | None, scheduler: str | None
+) -> Callable[..., Results]:
+    if scheduler is None and num_workers is None:
+        return partial(score_here, num_threads=num_threads or torch.get_num_threads())
+    if scheduler is not None and num_workers is not None:
+        raise ConfigError("a dask cluster is either that of a scheduler, or workers on this machine")
+    return partial(score_on_cluster, scheduler=scheduler, num_workers=num_workers or 1)
+
+
+def _counter(total: int, progress: Progress | None) -> Callable[[int], None]:
+    """Return a function that adds up what is done; threads may call it at any time."""
+    done = 0
+    adding = threading.Lock()
+
+    def count(num_entries: int) -> None:
+        nonlocal done
+        with adding:
+            done += num_entries
+            if progress:
+                progress(min(done, total), total)
+
+    return count
+
+
+def _format(out: Path, asked: Literal["root", "parquet"] | None) -> Literal["root", "parquet"]:
+    if not is_file_name(out):
+        return asked or "root"
+    named: Literal["root", "parquet"] = "root" if out.suffix == SUFFIXES["root"] else "parquet"
+    if asked not in {None, named}:
+        raise ConfigError(f"--out {out} is no name of a {asked} file")
+    return named
+
+
+def _summary(result: PredictResult, tagger: AnyTagger, options: Options) -> Summary:
+    return Summary(
+        tagger_sha256=tagger.sha256,
+        network=tagger.network_name,
+        class_names=list(tagger.class_names),
+        options=options.describe(),
+        versions=versions("torch" if isinstance(tagger, Tagger) else "onnxruntime"),
+        balance=result.balance,
+        jets_per_second=result.jets_per_second,
+        outputs=[
+            OutputEntry(
+                output=os.path.relpath(output.path, result.folder),
+                input=without_secrets(output.input),
+                rows=output.rows,
+                balance=output.balance,
+            )
+            for output in result.outputs
+        ],
+        bad_files=[
+            BadInput(input=without_secrets(file.url), reason=without_secrets(file.reason))
+            for file in result.bad_files
+        ],
+        left_out=list(result.left_out),
+    )

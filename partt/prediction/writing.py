@@ -1,0 +1,66 @@
+"""The Scores of one input, chunk by chunk -> its output, in which every entry is accounted for."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from partt.data.files import parquet_files
+from partt.data.files.root_files import NOTE, inspect_file, write_tree
+from partt.data.jagged import Table
+from partt.errors import OutputError
+from partt.prediction.job import InputPlan, Options
+from partt.prediction.records import Balance, Origin, OutputRecord
+from partt.scores.scores import Scores, output_table
+
+TREE = "tree"
+
+
+def write_output(
+    path: Path, plan: InputPlan, origin: Origin, options: Options, chunks: Iterable[Scores]
+) -> OutputRecord:
+    """Write the scores of a file, and check that no entry is lost; nothing stands at `path` before that."""
+    tally = _Tally(plan.file.num_entries)
+
+    def tables() -> Iterator[Table]:
+        for scores in chunks:
+            tally.add(scores)
+            yield output_table(scores, options.discriminants)
+
+    def note() -> str:
+        balance = tally.balance()
+        if not balance.is_even:
+            raise OutputError(f"{plan.file.url}: entries were lost or gained: {balance}; this is a bug")
+        return OutputRecord(origin=origin, balance=balance, rows=tally.rows).model_dump_json()
+
+    if options.format == "parquet":
+        rows = parquet_files.write(path, tables(), NOTE, note)
+    else:
+        rows = write_tree(path, tables(), TREE, note)
+    found = inspect_file(str(path)).num_entries
+    if not rows == tally.rows == found:
+        raise OutputError(f"{path} has {found} entries instead of {tally.rows}; is the disk sound?")
+    return OutputRecord(origin=origin, balance=tally.balance(), rows=rows)
+
+
+@dataclass
+class _Tally:
+    """Counts what is written, and what was left out on purpose."""
+
+    num_entries: int  # of the input
+    rows: int = 0
+    scored: int = 0
+    bad: int = 0
+    not_selected: int = 0
+
+    def add(self, scores: Scores) -> None:
+        self.rows += len(scores)
+        self.bad += int(np.count_nonzero(scores.bad))
+        self.not_selected += int(np.count_nonzero(~scores.selected)) + scores.num_removed
+        self.scored += int(np.count_nonzero(~np.isnan(scores.probabilities).any(axis=1)))
+
+    def balance(self) -> Balance:
+        return Balance(
+            entries=self.num_entries, scored=self.scored, not_selected=self.not_selected, bad=self.bad
+        )

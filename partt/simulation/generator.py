@@ -1,0 +1,137 @@
+"""Pythia 8 -> event records in flat arrays.
+
+Axes: E events, P entries of all records together.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+import pythia8mc
+
+from partt.errors import NumericalError
+from partt.simulation.processes import COMMON_SETTINGS, Process
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+MAX_SEED = 900_000_000  # of Pythia
+NEUTRINOS = (12, 14, 16)
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """Event records: event i owns the entries offsets[i]:offsets[i + 1]; units GeV and mm."""
+
+    offsets: Integers  # (E + 1,)
+    pid: Integers  # (P,) PDG codes
+    status: Integers  # (P,) positive for particles that reach the detector
+    first_daughter: Integers  # (P,) rows of this table; -1 without daughters
+    last_daughter: Integers  # (P,)
+    px: Floats
+    py: Floats
+    pz: Floats
+    energy: Floats
+    mass: Floats
+    x: Floats  # production vertex
+    y: Floats
+    z: Floats
+
+    def __len__(self) -> int:
+        """Return the number of events."""
+        return len(self.offsets) - 1
+
+    @property
+    def event(self) -> Integers:
+        """Event number of each entry (P,)."""
+        return np.repeat(np.arange(len(self)), np.diff(self.offsets))
+
+
+class Generator:
+    """Pythia, set up for one process; the same seed gives the same events.
+
+    The hard pT begins at `hard_pt_min` (GeV), which must be low enough not to shape the jet spectrum.
+    """
+
+    def __init__(self, process: Process, seed: int, hard_pt_min: float) -> None:
+        self._pythia = pythia8mc.Pythia("", False)  # no banner
+        settings = (
+            "Print:quiet = on",
+            "Random:setSeed = on",
+            f"Random:seed = {1 + seed % MAX_SEED}",
+            f"PhaseSpace:pTHatMin = {hard_pt_min!r}",
+            *COMMON_SETTINGS,
+            *process.settings,
+        )
+        for setting in settings:
+            if not self._pythia.readString(setting):
+                raise ValueError(f"Pythia does not take {setting!r}")
+        if process.num_neutrinos is not None:
+            self._hook = _NeutrinoCount(process.num_neutrinos)  # Pythia does not keep it alive
+            self._pythia.setUserHooksPtr(self._hook)
+        if not self._pythia.init():
+            raise NumericalError(f"Pythia could not start the process {process.file_prefix}")
+
+    def next_events(self, num_events: int) -> Events:
+        """Generate events; those that Pythia gives up on are left out."""
+        return from_pythia(self._pythia.nextBatch(num_events))
+
+    def skip_events(self, num_events: int) -> None:
+        """Generate events and throw them away: Pythia alone, for comparisons of speed."""
+        for _ in range(num_events):
+            self._pythia.next()
+
+
+class _NeutrinoCount(pythia8mc.UserHooks):  # type: ignore[misc]
+    """Drops, before the shower, hard processes with another number of neutrinos."""
+
+    def __init__(self, num_neutrinos: int) -> None:
+        super().__init__()
+        self.num_neutrinos = num_neutrinos
+
+    def canVetoProcessLevel(self) -> bool:  # noqa: N802
+        return True
+
+    def doVetoProcessLevel(self, process: Any) -> bool:  # noqa: N802
+        found = sum(particle.isFinal() and particle.idAbs() in NEUTRINOS for particle in process)
+        return bool(found != self.num_neutrinos)
+
+
+def from_pythia(batch: ak.Array) -> Events:
+    """Flatten the awkward array that Pythia's nextBatch returns."""
+    particles = ak.to_layout(batch.prt)
+    offsets = np.asarray(particles.offsets, dtype=np.int64)
+    fields = particles.content[offsets[0] : offsets[-1]]
+    offsets = offsets - offsets[0]
+    shift = np.repeat(offsets[:-1], np.diff(offsets))
+
+    def daughter(name: str) -> Integers:
+        index = np.asarray(fields[name].data, dtype=np.int64)
+        return np.where(index > 0, index + shift, -1)
+
+    momentum, vertex = fields["p"], fields["vProd"]
+    vertex_index = np.asarray(vertex.index)
+
+    def position(name: str) -> Floats:
+        values = np.append(np.asarray(vertex.content[name].data), 0.0)  # index -1: at the origin
+        return np.asarray(values[vertex_index], dtype=np.float64)
+
+    first = daughter("daughter1")
+    last = daughter("daughter2")
+    return Events(
+        offsets=offsets,
+        pid=np.asarray(fields["id"].data, dtype=np.int64),
+        status=np.asarray(fields["status"].data, dtype=np.int64),
+        first_daughter=first,
+        last_daughter=np.where(last < 0, first, last),
+        px=np.asarray(momentum["px"].data),
+        py=np.asarray(momentum["py"].data),
+        pz=np.asarray(momentum["pz"].data),
+        energy=np.asarray(momentum["e"].data),
+        mass=np.asarray(fields["m"].data),
+        x=position("px"),
+        y=position("py"),
+        z=position("pz"),
+    )

@@ -1,0 +1,76 @@
+"""From a seed to tables of jets: generator, detector, jet finding, labels, branches, batch by batch."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from partt.data.jagged import Table, num_jets, take
+from partt.errors import NumericalError
+from partt.simulation.card import Detector
+from partt.simulation.detector.response import DetectorModel
+from partt.simulation.generator import Generator
+from partt.simulation.jet_finding import find_jets
+from partt.simulation.jetclass_tree import jet_table
+from partt.simulation.processes import Process
+from partt.simulation.truth_labels import match_jets
+
+EVENTS_PER_BATCH = 100  # a change changes all random numbers
+MAX_FRUITLESS_EVENTS = 50_000
+
+# The hard process begins at this fraction of the smallest jet pT; below it lie 1 to 4 % of the jets.
+HARD_PT_FRACTION = 0.75
+
+
+@dataclass(frozen=True)
+class JetSelection:
+    """The jets to keep: pT in GeV."""
+
+    pt_min: float = 500.0
+    pt_max: float = 1000.0
+
+
+def simulate_batches(
+    process: Process, detector: Detector, selection: JetSelection, seed: np.random.SeedSequence
+) -> Iterator[Table]:
+    """Yield tables of jets without end; the same seed gives the same jets.
+
+    Each table holds the jets of one batch of events, possibly none.
+    """
+    generator_seed, detector_seed = seed.spawn(2)
+    random = np.random.default_rng(detector_seed)
+    generator = Generator(
+        process, int(generator_seed.generate_state(1)[0]), HARD_PT_FRACTION * selection.pt_min
+    )
+    model = DetectorModel(detector)
+    while True:
+        events = generator.next_events(EVENTS_PER_BATCH)
+        candidates = model.respond(events, random)
+        jets = find_jets(candidates, len(events), selection.pt_min, selection.pt_max)
+        matches = match_jets(events, process, jets.event, jets.eta, jets.phi)
+        yield jet_table(events, candidates, jets, matches, process)
+
+
+def simulate_jets(
+    process: Process,
+    detector: Detector,
+    selection: JetSelection,
+    seed: np.random.SeedSequence,
+    num_wanted: int,
+) -> Iterator[Table]:
+    """Yield tables with `num_wanted` jets together; fewer jets are the first of more jets."""
+    remaining, fruitless = num_wanted, 0
+    for table in simulate_batches(process, detector, selection, seed):
+        found = num_jets(table)
+        fruitless = 0 if found else fruitless + EVENTS_PER_BATCH
+        if fruitless >= MAX_FRUITLESS_EVENTS:
+            raise NumericalError(
+                f"{process.file_prefix}: no jet in {fruitless} events; the detector card or the pT range "
+                f"({selection.pt_min:g} to {selection.pt_max:g} GeV) lets none through"
+            )
+        if found >= remaining:
+            yield {name: take(column, np.arange(remaining)) for name, column in table.items()}
+            return
+        remaining -= found
+        if found:
+            yield table

@@ -1,0 +1,303 @@
+"""One .onnx file = a tagger as `partt export` makes it: what it says of itself, and how jets are fed to it.
+
+Nothing outside of the file is read, and loading it executes nothing but its own operators.
+
+Axes: N jets, B jets of a batch, P slots, F features, C classes.
+"""
+
+import hashlib
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import ValidationError
+
+import partt
+from partt.config import Record, parse_record
+from partt.data.config.data_config import DataConfig, branches_to_read
+from partt.data.jagged import Array, Column, Jagged, take_rows
+from partt.data.jet_batch import JetBatch
+from partt.data.packing import pack
+from partt.data.variables import Variables, passes_selection, renamed_branch
+from partt.errors import ConfigError, DataError
+from partt.tagger.inference import Each, Outputs, Positions, TaggedJets, length_batches
+
+SUFFIX = ".onnx"
+PRODUCER = "partt"
+FORMAT_VERSION = 1
+NUM_PARTICLES = "num_particles"
+NO_EMBEDDINGS = "an exported tagger gives scores, no embeddings: use the tagger file"
+ROWS_PER_BATCH = 1024  # particles: what onnxruntime is fastest with on a CPU (benchmarks/bench_export.py)
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+Feed: TypeAlias = dict[str, Floats]
+
+
+class OnnxHeader(Record):
+    """What the file says of itself, in its metadata: texts as they are, the rest as JSON."""
+
+    format_version: Literal[1] = 1
+    inputs: Literal["raw", "standardised"]
+    network: str
+    class_names: list[str]
+    units: dict[str, str]  # of the inputs
+    largest_difference: float  # between its scores and torch's, when it was made
+    tagger_sha256: str
+    versions: dict[str, str]
+    data_config: str
+
+    def to_metadata(self) -> dict[str, str]:
+        """Return the header as texts."""
+        fields = self.model_dump(mode="json")
+        return {
+            name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()
+        }
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, str]) -> "OnnxHeader":
+        """Return the header that is written in metadata; a ValueError if there is none."""
+        texts = {name for name, kind in cls.model_fields.items() if kind.annotation is str} | {"inputs"}
+        found = {name: metadata[name] for name in cls.model_fields if name in metadata}
+        return cls.model_validate(
+            {name: text if name in texts else json.loads(text) for name, text in found.items()}
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxTagger:
+    """An exported tagger, ready to run."""
+
+    header: OnnxHeader
+    data_config: DataConfig
+    session: Any  # onnxruntime.InferenceSession
+    contents: bytes  # of the file
+    sha256: str  # of the contents
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the scores."""
+        return self.data_config.class_names
+
+    @property
+    def network_name(self) -> str:
+        """The network that was exported."""
+        return self.header.network
+
+    def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
+        """Return the scores of jets, like `partt.tagger.inference.tag`."""
+        if with_embeddings:
+            raise ConfigError(NO_EMBEDDINGS)
+        config = self.data_config
+        selected = passes_selection(config, variables, "predict")
+        places = np.flatnonzero(selected)
+        jets = feeder(self.header.inputs, config, variables if selected.all() else variables.take(places))
+
+        def run(batch: Positions) -> Outputs:
+            return torch.from_numpy(run_session(self.session, jets.feed(batch))), None
+
+        batches = length_batches(jets.lengths, np.flatnonzero(~jets.bad), ROWS_PER_BATCH)
+        outputs = list(each(run, batches))
+        probabilities = np.full((len(selected), len(self.class_names)), np.nan)
+        for batch, (scores, _) in zip(batches, outputs, strict=True):
+            probabilities[places[batch]] = scores.numpy()
+        bad = selected & np.isnan(probabilities).any(axis=1)
+        probabilities[bad] = np.nan
+        return TaggedJets(probabilities, None, selected, bad)
+
+
+# --- feeding jets ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class RawJets:
+    """Branches, to be fed as they are."""
+
+    columns: Mapping[str, Column]  # by the names of the inputs
+    lengths: npt.NDArray[np.int64]  # (N,)
+    bad: npt.NDArray[np.bool_]  # (N,) not to be fed
+
+    def feed(self, batch: Positions) -> Feed:
+        """Return the inputs of some jets: (B, P) values per particle, (B,) values and particles per jet."""
+        longest = int(self.lengths[batch].max(initial=0))
+        feed = {
+            name: _padded(column, batch, longest) if isinstance(column, Jagged) else _floats(column[batch])
+            for name, column in self.columns.items()
+        }
+        return feed | {NUM_PARTICLES: self.lengths[batch].astype(np.float32)}
+
+
+@dataclass(frozen=True, eq=False)
+class StandardisedJets:
+    """Jets with standardised features, to be fed as weaver-core does."""
+
+    jets: JetBatch
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Particles per jet (N,)."""
+        lengths: npt.NDArray[np.int64] = self.jets.lengths.numpy()
+        return lengths
+
+    @property
+    def bad(self) -> npt.NDArray[np.bool_]:
+        """Jets that are not to be fed (N,)."""
+        bad: npt.NDArray[np.bool_] = self.jets.bad.numpy()
+        return bad
+
+    def feed(self, batch: Positions) -> Feed:
+        """Return the inputs of some jets (B, F, P)."""
+        jets = self.jets.take(batch)
+        lengths = jets.lengths.numpy()
+        mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
+        feed = {"pf_mask": mask[:, None].astype(np.float32)}
+        groups = {"pf_points": jets.points, "pf_features": jets.particles, "pf_vectors": jets.momenta}
+        for name, rows in groups.items():
+            if rows is not None:
+                padded = np.zeros((*mask.shape, rows.shape[1]), dtype=np.float32)
+                padded[mask] = rows.numpy()
+                feed[name] = np.ascontiguousarray(padded.transpose(0, 2, 1))
+        return feed
+
+
+def feeder(
+    inputs: Literal["raw", "standardised"], config: DataConfig, variables: Variables
+) -> RawJets | StandardisedJets:
+    """Return jets so that they can be fed to a file with these inputs."""
+    if inputs == "standardised":
+        return StandardisedJets(pack(config, variables))
+    names = raw_branches(config)
+    columns = {branch: variables.branches[name] for name, branch in names.items()}
+    lengths = _common_lengths(columns, variables)
+    return RawJets(columns, lengths, np.zeros(len(lengths), dtype=bool))
+
+
+def raw_branches(config: DataConfig) -> dict[str, str]:
+    """Map the branches that the inputs are made of to their names in the files, which name the inputs."""
+    needed = branches_to_read(config, config.input_names)
+    branches = {name: renamed_branch(config, name) for name in sorted(needed)}
+    if NUM_PARTICLES in branches.values():
+        raise ConfigError(f"a branch is called {NUM_PARTICLES}, as the number of particles in exported files")
+    return branches
+
+
+def run_session(session: Any, feed: Feed) -> Floats:
+    """Return scores (B, C); inputs that the file does not have are left out."""
+    known = {item.name for item in session.get_inputs()}
+    outputs = session.run(None, {name: values for name, values in feed.items() if name in known})
+    return np.stack(outputs, axis=1) if outputs[0].ndim == 1 else outputs[0]
+
+
+def _common_lengths(columns: Mapping[str, Column], variables: Variables) -> npt.NDArray[np.int64]:
+    jagged = {name: column for name, column in columns.items() if isinstance(column, Jagged)}
+    (first, reference), *others = jagged.items()
+    for name, column in others:
+        wrong = np.flatnonzero(column.lengths != reference.lengths)
+        if len(wrong):
+            jet = int(wrong[0])
+            raise DataError(
+                f"{variables.url}, entry {variables.entries[jet]}: {name} has {int(column.lengths[jet])} "
+                f"values, but {first} has {int(reference.lengths[jet])}; all branches of a jet's particles "
+                "need one value for each of them"
+            )
+    return reference.lengths
+
+
+def _padded(column: Jagged, batch: Positions, num_slots: int) -> Floats:
+    rows, offsets = take_rows(column.offsets, batch)
+    padded = np.zeros((len(batch), num_slots), dtype=np.float32)
+    padded[np.arange(num_slots) < np.diff(offsets)[:, None]] = column.contents[rows]
+    return padded
+
+
+def _floats(values: Array) -> Floats:
+    return np.ascontiguousarray(values, dtype=np.float32)
+
+
+# --- files ----------------------------------------------------------------------------------------------
+
+
+def load_onnx_tagger(path: str | Path) -> OnnxTagger:
+    """Load an exported tagger; anything but a complete file of `partt export` is an error."""
+    path = Path(path)
+    try:
+        contents = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    model = _parse(path, contents)
+    metadata = {item.key: item.value for item in model.metadata_props}
+    if model.producer_name != PRODUCER or "format_version" not in metadata:
+        raise DataError(f"{path} was not made by `partt export`, so partt does not know its inputs")
+    if metadata["format_version"].isdecimal() and int(metadata["format_version"]) > FORMAT_VERSION:
+        raise DataError(
+            f"{path} has format version {metadata['format_version']}; this partt ({partt.__version__}) reads "
+            f"versions up to {FORMAT_VERSION}: a newer partt is needed (pip install --upgrade partt)"
+        )
+    if fingerprint(model) != metadata.get("sha256"):
+        raise DataError(f"{path} is damaged: its contents do not have the sha256 that it states")
+    try:
+        header = OnnxHeader.from_metadata(metadata)
+    except (ValueError, ValidationError) as error:
+        raise DataError(f"{path} is damaged: its metadata cannot be read ({error})") from error
+    config = parse_record(header.data_config, DataConfig, source=f"{path} (data config)")
+    return OnnxTagger(header, config, new_session(contents), contents, hashlib.sha256(contents).hexdigest())
+
+
+def new_session(contents: bytes) -> Any:
+    """Return a session that computes on one thread at a time; several threads may use it."""
+    onnxruntime = import_onnx("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # what goes wrong is raised
+    return onnxruntime.InferenceSession(contents, options, providers=["CPUExecutionProvider"])
+
+
+def fingerprint(model: Any) -> str:
+    """Return the sha256 over operators, weights and metadata of a model, but for the sha256 in it."""
+    digest = hashlib.sha256()
+    for item in sorted(model.metadata_props, key=lambda item: item.key):
+        if item.key != "sha256":
+            digest.update(f"{item.key}\n{item.value}\n".encode())
+    parts = [*model.graph.input, *model.graph.output, *model.graph.node, *model.graph.initializer]
+    for part in [*parts, *model.opset_import]:
+        digest.update(part.SerializeToString(deterministic=True))
+    return digest.hexdigest()
+
+
+def import_onnx(name: Literal["onnx", "onnxruntime", "onnxscript"]) -> Any:
+    """Import a package of the extra `export`."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(f"{name} is missing: pip install 'partt[export]'") from error
+
+
+def _parse(path: Path, contents: bytes) -> Any:
+    onnx = import_onnx("onnx")
+    DecodeError = importlib.import_module("google.protobuf.message").DecodeError  # noqa: N806
+    try:
+        model = onnx.load_model_from_string(contents)
+    except DecodeError as error:
+        raise DataError(f"{path} is no ONNX file, or incomplete") from error
+    if _has_external_data(model.graph):
+        raise DataError(
+            f"{path} keeps weights in other files (external data), which partt does not read: make one file "
+            "of it with onnx.save(onnx.load(FILE), NEW_FILE)"
+        )
+    return model
+
+
+def _has_external_data(graph: Any) -> bool:
+    """Tell whether a tensor of a graph, or of a graph inside it, is stored elsewhere."""
+    tensors = list(graph.initializer)
+    for node in graph.node:
+        for attribute in node.attribute:
+            tensors += [attribute.t, *attribute.tensors]
+            if any(_has_external_data(inner) for inner in (attribute.g, *attribute.graphs)):
+                return True
+    return any(tensor.data_location == 1 for tensor in tensors)  # TensorProto.EXTERNAL

@@ -1,0 +1,51 @@
+"""Start from another tagger's weights: what is taken over, and what begins anew."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from partt.data.config.data_config import DataConfig
+from partt.errors import ConfigError
+from partt.tagger.tagger_file import Tagger, load_tagger
+from partt.training.optimizers import head_names
+from partt.training.recipe import Recipe
+
+
+@dataclass(frozen=True, eq=False)
+class InitialWeights:
+    """Weights and buffers by name; what is not there keeps its new, random values."""
+
+    tensors: dict[str, Tensor]
+    new_head: bool  # because the classes differ
+    sha256: str  # of the tagger
+
+
+def weights_to_start_from(path: str | Path, recipe: Recipe, config: DataConfig) -> InitialWeights:
+    """Take the weights of a tagger for a run; the head only if the classes are the same.
+
+    Settings that do not change the weights' shapes, such as dropout, may differ.
+    """
+    tagger = load_tagger(path)
+    _check_fit(path, tagger, recipe, config)
+    tensors = dict(tagger.model.state_dict())
+    new_head = tagger.class_names != config.class_names
+    if new_head:
+        for name in head_names(tagger.model):
+            del tensors[name]
+    return InitialWeights(tensors, new_head, tagger.sha256)
+
+
+def _check_fit(path: str | Path, tagger: Tagger, recipe: Recipe, config: DataConfig) -> None:
+    if tagger.network_name != recipe.model.name:
+        raise ConfigError(
+            f"--init-from {path}: it is a {tagger.network_name}, "
+            f"but the recipe's model is {recipe.model.name}"
+        )
+    theirs = [variable.name for variable in tagger.data_config.particles.variables]
+    ours = [variable.name for variable in config.particles.variables]
+    if theirs != ours:
+        raise ConfigError(
+            f"--init-from {path}: it takes the features {', '.join(theirs)}; "
+            f"those of {recipe.data_config} are {', '.join(ours)}"
+        )

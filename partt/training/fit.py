@@ -1,0 +1,327 @@
+"""The training loop: jets in, a run folder out."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from partt.data.jet_batch import JetBatch
+from partt.data.reading.batches import dead_readers_reported, ordered_batches, training_batches
+from partt.data.reading.jet_source import BadFile
+from partt.errors import ConfigError
+from partt.tagger.tagger_file import new_tagger, save_tagger
+from partt.training.checkpoints import load_newest, save_checkpoint
+from partt.training.curves import draw_curves
+from partt.training.distributed import World
+from partt.training.environment import describe_environment
+from partt.training.events import EpochEnded, Event, Notice, Progress, Report, Started, Validating
+from partt.training.guards import check_weights
+from partt.training.job import StepPlan, TrainingJob, plan_steps, reference_jets
+from partt.training.learner import Learner, StepResult, make_learner, restore, snapshot, take_step
+from partt.training.metrics_log import MetricsLog, read_metrics
+from partt.training.run_folder import RunFolder, append_environment, start_or_resume
+from partt.training.schedules import rate_factor
+from partt.training.state import RunState, chosen_value
+from partt.training.validation import Metrics, validate
+
+LINES_PER_EPOCH = 100  # of metrics.jsonl, beside the one at its end
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where a run runs; apart from rounding, nothing here changes what it computes."""
+
+    device: torch.device
+    world: World = field(default_factory=World)
+    num_workers: int = 0
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """How a run ended."""
+
+    state: RunState
+    stopped: bool  # by a signal, before the end
+
+
+def fit(
+    job: TrainingJob,
+    folder: RunFolder,
+    machine: Machine,
+    *,
+    resume: bool = False,
+    initial_weights: Mapping[str, Tensor] | None = None,
+    report: Report = lambda _: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> FitResult:
+    """Train, validate after each epoch, keep the best; leave everything in the run folder.
+
+    With `resume`, go on from the newest checkpoint, exactly as if nothing had happened.
+    """
+    if job.recipe.precision != "float32" and machine.device.type == "cpu":
+        raise ConfigError("precision: bfloat16 is for GPUs; on a CPU it is slower, or not there")
+    world = machine.world
+    plan = plan_steps(job.recipe, job.train_index, world.size)
+    learner = make_learner(job, world, machine.device, initial_weights)
+    if world.is_first:
+        _prepare_folder(job, folder, machine, resume=resume)
+    world.wait()  # for the first one, which prepares the folder
+    checkpoint = load_newest(folder.checkpoints, lambda text: report(Notice(text)))
+    state = RunState()
+    if checkpoint is not None:
+        restore(learner, checkpoint)
+        state = RunState(**checkpoint.values["state"])
+    report(_started(learner, plan, state))
+    with MetricsLog(folder, state) if world.is_first else nullcontext() as log:
+        run = _Run(learner, plan, folder, machine, log, report, should_stop)
+        with dead_readers_reported():
+            state, stopped = _train(run, state)
+    if world.is_first and not stopped:
+        draw_curves(read_metrics(folder, "epoch"), folder.curves)
+    return FitResult(state, stopped)
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """What the loop needs all along."""
+
+    learner: Learner
+    plan: StepPlan
+    folder: RunFolder
+    machine: Machine
+    log: MetricsLog | None  # of the first process
+    report: Callable[[Event], None]
+    should_stop: Callable[[], bool]
+
+    def lr(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        recipe, plan = self.learner.job.recipe, self.plan
+        return recipe.optimizer.lr * rate_factor(recipe.schedule, step, plan.num_steps, plan.steps_per_epoch)
+
+
+def _train(run: _Run, state: RunState) -> tuple[RunState, bool]:
+    """Go from a state to the end; return the last state, and whether a signal came before."""
+    batches = _stream(run, state.step)
+    clock = _Clock(state.step)
+    saved_at = perf_counter()
+    while not _is_done(run, state):
+        if state.step == run.plan.epoch_end(state.epoch):
+            metrics = _validate(run)
+            if metrics is None:
+                _save(run, state)
+                return state, True
+            state = _end_epoch(run, state, metrics, clock)
+            _save(run, state)
+            clock, saved_at = _Clock(state.step), perf_counter()
+            continue
+        lr = run.lr(state.step)
+        result = take_step(run.learner, batches, state.step, lr, run.plan.accumulate)
+        state = _after_step(run, state, result)
+        clock.add(state.step, result.waiting)
+        _log_step(run, state, lr, clock)
+        is_time = perf_counter() - saved_at >= 60 * run.learner.job.recipe.checkpoint_minutes
+        stop, save = run.machine.world.any(run.should_stop(), is_time)
+        if stop or save:
+            _save(run, state)
+            saved_at = perf_counter()
+        if stop:
+            return state, True
+    return state, False
+
+
+def _is_done(run: _Run, state: RunState) -> bool:
+    patience = run.learner.job.recipe.patience
+    waited = 0 if state.best_epoch is None else state.epoch - 1 - state.best_epoch
+    return state.epoch == run.plan.num_epochs or (patience is not None and waited >= patience)
+
+
+def _stream(run: _Run, first_step: int) -> Iterator[JetBatch]:
+    """Return the endless stream of training batches of this process, from a step on."""
+    job, machine = run.learner.job, run.machine
+    return training_batches(
+        job.train,
+        job.train_index,
+        batch_size=run.plan.batch_size,
+        seed=job.seed,
+        first_batch=first_step * run.plan.accumulate,
+        world_size=machine.world.size,
+        rank=machine.world.rank,
+        num_workers=machine.num_workers,
+        pin_memory=machine.device.type == "cuda",
+        on_bad_file=lambda file: _report_bad_file(run, file),
+    )
+
+
+def _validate(run: _Run) -> Metrics | None:
+    job, machine = run.learner.job, run.machine
+    batches = ordered_batches(
+        job.validation,
+        job.validation_index,
+        batch_size=run.plan.batch_size,
+        world_size=machine.world.size,
+        rank=machine.world.rank,
+        num_workers=machine.num_workers,
+        pin_memory=machine.device.type == "cuda",
+        on_bad_file=lambda file: _report_bad_file(run, file),
+    )
+    machine.world.broadcast_buffers(run.learner.model)
+    return validate(run.learner.model, _counted(run, batches), machine.world, run.should_stop)
+
+
+def _counted(run: _Run, batches: Iterator[JetBatch]) -> Iterator[JetBatch]:
+    num_jets, total = 0, run.learner.job.validation_index.num_jets
+    for batch in batches:
+        yield batch
+        num_jets += len(batch) * run.machine.world.size
+        run.report(Validating(min(num_jets, total), total))
+
+
+def _after_step(run: _Run, state: RunState, result: StepResult) -> RunState:
+    """Return the state after a step, with the sums over all processes."""
+    mine = torch.tensor([result.num_jets, result.sum_loss, result.num_correct], dtype=torch.float64)
+    num_jets, sum_loss, num_correct = run.machine.world.sum(mine).tolist()
+    return state.after_step(round(num_jets), sum_loss, round(num_correct))
+
+
+def _end_epoch(run: _Run, state: RunState, metrics: Metrics, clock: "_Clock") -> RunState:
+    """Write down what the epoch gave, and the tagger if it is the best so far."""
+    job = run.learner.job
+    ended = state.after_epoch(chosen_value(metrics, job.recipe.metric), job.recipe.metric)
+    is_best = ended.best_epoch == state.epoch
+    lr = run.lr(state.step - 1)
+    if run.log is not None:
+        check_weights(run.learner.model, state.step, lr)
+        if is_best:
+            jets = reference_jets(job.train, job.train_index)
+            tagger = new_tagger(job.recipe.model.name, run.learner.model, job.train.config, jets)
+            save_tagger(run.folder.tagger, tagger)
+        values = {
+            "epoch": state.epoch,
+            "train_loss": state.mean_loss,
+            "train_accuracy": state.accuracy,
+            **{f"validation_{name}": value for name, value in asdict(metrics).items()},
+            "is_best": is_best,
+            "lr": lr,
+            "seconds": clock.seconds,
+        }
+        run.log.write("epoch", state.step, values)
+    run.report(
+        EpochEnded(
+            epoch=state.epoch,
+            num_epochs=run.plan.num_epochs,
+            step=state.step,
+            train_loss=state.mean_loss,
+            train_accuracy=state.accuracy,
+            metrics=metrics,
+            is_best=is_best,
+            lr=lr,
+            seconds=clock.seconds,
+            jets_per_second=clock.jets_per_second(job.recipe.batch_size),
+            waiting=clock.waiting,
+        )
+    )
+    return ended
+
+
+def _log_step(run: _Run, state: RunState, lr: float, clock: "_Clock") -> None:
+    plan = run.plan
+    if run.log is not None and state.step % max(1, plan.steps_per_epoch // LINES_PER_EPOCH) == 0:
+        values = {"epoch": state.epoch, "loss": state.mean_loss, "accuracy": state.accuracy, "lr": lr}
+        run.log.write("train", state.step, values)
+    run.report(
+        Progress(
+            epoch=state.epoch,
+            num_epochs=plan.num_epochs,
+            step=state.step,
+            epoch_start=state.epoch * plan.steps_per_epoch,
+            epoch_end=plan.epoch_end(state.epoch),
+            num_steps=plan.num_steps,
+            loss=state.mean_loss,
+            accuracy=state.accuracy,
+            lr=lr,
+            jets_per_second=clock.jets_per_second(run.learner.job.recipe.batch_size),
+            waiting=clock.waiting,
+            seconds_left=clock.seconds_per_step * (plan.num_steps - state.step),
+        )
+    )
+
+
+def _save(run: _Run, state: RunState) -> None:
+    checkpoint = snapshot(run.learner, {"state": state.as_json()})
+    if run.log is not None:
+        check_weights(run.learner.model, state.step, run.lr(max(0, state.step - 1)))
+        keep = run.learner.job.recipe.keep_checkpoints
+        name = _checkpoint_name(state.step, state.epoch)
+        best = state.best_epoch
+        best_name = "" if best is None else _checkpoint_name(run.plan.epoch_end(best), best + 1)
+        save_checkpoint(run.folder.checkpoints, name, checkpoint, keep, best_name)
+
+
+def _checkpoint_name(step: int, epoch: int) -> str:
+    """Return a name with steps and epochs done: at the end of an epoch one is made before validation too."""
+    return f"step-{step:09d}-epoch-{epoch:05d}"
+
+
+def _prepare_folder(job: TrainingJob, folder: RunFolder, machine: Machine, *, resume: bool) -> None:
+    texts = {
+        "recipe.yaml": job.recipe.replace(data_config="data_config.yaml").to_yaml(),
+        "data_config.yaml": job.train.config.to_yaml(),
+    }
+    start_or_resume(folder, job.definition(machine.world.size), texts, resume=resume)
+    append_environment(folder, describe_environment(machine.device, machine.world.size))
+
+
+def _started(learner: Learner, plan: StepPlan, state: RunState) -> Started:
+    parameters = list(learner.model.parameters())
+    return Started(
+        device=str(learner.device),
+        num_threads=torch.get_num_threads(),
+        num_processes=learner.world.size,
+        num_parameters=sum(parameter.numel() for parameter in parameters),
+        num_trainable=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+        first_step=state.step,
+        num_steps=plan.num_steps,
+        num_epochs=plan.num_epochs,
+    )
+
+
+def _report_bad_file(run: _Run, file: BadFile) -> None:
+    run.report(Notice(f"left out: {file.reason}"))
+
+
+class _Clock:
+    """Measures speed, and the time spent waiting for data, from a step on."""
+
+    def __init__(self, step: int) -> None:
+        self._started = perf_counter()
+        self._first_step = self._step = step
+        self._waited = 0.0
+        self._seconds = 1e-9
+
+    def add(self, step: int, waited: float) -> None:
+        """Note that steps are done."""
+        self._step = step
+        self._waited += waited
+        self._seconds = perf_counter() - self._started
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until the last step."""
+        return self._seconds
+
+    @property
+    def waiting(self) -> float:
+        """Part of the time spent waiting for data."""
+        return min(1.0, self._waited / self._seconds)
+
+    @property
+    def seconds_per_step(self) -> float:
+        """Seconds of a step, on average."""
+        return self._seconds / max(1, self._step - self._first_step)
+
+    def jets_per_second(self, batch_size: int) -> float:
+        """Return the jets of all processes per second."""
+        return (self._step - self._first_step) * batch_size / self._seconds

@@ -1,0 +1,51 @@
+"""What is not finite reaches neither a BatchNorm nor the weights."""
+
+import torch
+from torch import Tensor, nn
+
+from partt.data.jet_batch import JetBatch
+from partt.data.reading.jet_source import JetSource
+from partt.errors import DataError, NumericalError
+
+ADVICE = "lower optimizer.lr, or set clip_norm; --resume goes on from the last checkpoint, which is sound"
+
+
+def checked_inputs(batch: JetBatch, source: JetSource) -> JetBatch:
+    """Return the batch without jets that are marked as bad; raise an error if any other is not finite.
+
+    To be called before the forward pass: a BatchNorm remembers what it has seen.
+    """
+    good = batch.without_bad()
+    if len(good) == 0:
+        raise DataError("all jets of a batch are bad; `partt check --deep` tells what is wrong with them")
+    for name in ("particles", "momenta", "points"):
+        values: Tensor | None = getattr(good, name)
+        if values is not None and not values.isfinite().all():
+            row = int((~values.isfinite()).any(dim=1).int().argmax())
+            jet = int(torch.searchsorted(good.offsets, row, right=True)) - 1
+            url, entry = source.files[int(good.source_file[jet])].url, int(good.source_entry[jet])
+            raise DataError(f"{url}, entry {entry}: the {name} of this jet are not finite")
+    return good
+
+
+def check_loss(loss: Tensor, step: int, lr: float) -> None:
+    """Raise an error if a loss is not finite; to be called before the backward pass."""
+    if not loss.isfinite():
+        raise NumericalError(f"step {step}: the loss is {loss.item()} (learning rate {lr:.3g}); {ADVICE}")
+
+
+def check_gradient(norm: Tensor, step: int, lr: float) -> None:
+    """Raise an error if the gradient's norm is not finite; to be called before the optimizer's step."""
+    if not norm.isfinite():
+        raise NumericalError(
+            f"step {step}: the gradient's norm is {norm.item()} (learning rate {lr:.3g}); {ADVICE}"
+        )
+
+
+def check_weights(model: nn.Module, step: int, lr: float) -> None:
+    """Raise an error if a weight or buffer is not finite; to be called before anything is saved."""
+    for name, tensor in model.state_dict().items():
+        if not tensor.isfinite().all():
+            raise NumericalError(
+                f"step {step}: {name} is not finite any more (learning rate {lr:.3g}); {ADVICE}"
+            )

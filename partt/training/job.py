@@ -1,0 +1,191 @@
+"""A job: recipe, jets and seed, opened and counted; all that decides what a run computes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import yaml
+
+from partt.config import did_you_mean
+from partt.data.config.data_config import DataConfig
+from partt.data.files.lists import InputFile
+from partt.data.jagged import Table
+from partt.data.reading.jet_source import JetIndex, JetSource, Progress, build_index, open_source
+from partt.data.reading.read_plan import jets_per_pass
+from partt.data.reading.splitting import Split
+from partt.data.variables import read_variables, select
+from partt.errors import ConfigError, DataError
+from partt.training.recipe import Recipe
+
+NUM_REFERENCE_JETS = 8
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """What to learn, and from which jets."""
+
+    recipe: Recipe
+    train: JetSource
+    train_index: JetIndex
+    validation: JetSource
+    validation_index: JetIndex
+    seed: int
+    initial_tagger: str = ""  # sha256 of the tagger whose weights it starts from
+
+    def definition(self, num_processes: int) -> dict[str, Any]:
+        """Return all that decides the result, as it goes into JSON."""
+        recipe = self.recipe.model_dump(mode="json")
+        del recipe["data_config"], recipe["checkpoint_minutes"], recipe["keep_checkpoints"]
+        return {
+            "format_version": 1,
+            "recipe": recipe,
+            "seed": self.seed,
+            "processes": num_processes,
+            "initial_tagger": self.initial_tagger,
+            "data_config": yaml.safe_load(self.train.config.to_yaml()),
+            "train": _files(self.train, self.train_index),
+            "validation": _files(self.validation, self.validation_index),
+        }
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How to read files, and what to do with bad ones."""
+
+    on_bad_file: Literal["error", "skip"] = "error"
+    max_bad_fraction: float = 0.05
+    on_bad_jet: Literal["error", "drop"] = "error"
+    cache: Path | None = None
+
+
+def open_job(
+    recipe: Recipe,
+    config: DataConfig,
+    train_files: Sequence[InputFile],
+    validation: Sequence[InputFile] | float,
+    *,
+    seed: int,
+    reading: ReadingOptions | None = None,
+    initial_tagger: str = "",
+    progress: Progress | None = None,
+) -> TrainingJob:
+    """Open and count all jets; `validation` are files, or the fraction of the training entries to set aside.
+
+    What the config leaves to a fit is fitted to the training files.
+    """
+    reading = reading or ReadingOptions()
+
+    def opened(files: Sequence[InputFile], data_config: DataConfig) -> JetSource:
+        return open_source(
+            files,
+            data_config,
+            "train",
+            reweighting=recipe.reweighting,
+            on_bad_jet="mark" if reading.on_bad_jet == "drop" else "error",
+            on_bad_file=reading.on_bad_file,
+            max_bad_fraction=reading.max_bad_fraction,
+            cache=reading.cache,
+            progress=progress,
+        )
+
+    _check_names(train_files, config)
+    source = opened(train_files, config)
+    if isinstance(validation, float):
+        train = replace(source, split=Split("train", validation, seed))
+        validation_source = replace(source, split=Split("validation", validation, seed))
+    else:
+        both = {file.url for file in train_files} & {file.url for file in validation}
+        if both:
+            raise DataError(
+                f"{min(both)} is given for training and for validation; remove it from one of them"
+            )
+        train, validation_source = source, opened(validation, source.config)
+    train_index, validation_index = build_index(train, progress), build_index(validation_source, progress)
+    _check_classes(train, train_index)
+    if recipe.metric == "auc" and not validation_index.class_counts.sum(axis=0).all():
+        raise ConfigError("metric: auc needs validation jets of every class; choose accuracy or loss")
+    return TrainingJob(recipe, train, train_index, validation_source, validation_index, seed, initial_tagger)
+
+
+def jets_by_class(source: JetSource, index: JetIndex) -> dict[str, int]:
+    """Return the number of jets of each class."""
+    return dict(zip(source.config.class_names, index.class_counts.sum(axis=0).tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """How a run is cut into steps and epochs; the same in each process."""
+
+    num_steps: int
+    steps_per_epoch: int
+    batch_size: int  # of one forward pass in one process
+    accumulate: int  # forward passes per step
+
+    @property
+    def num_epochs(self) -> int:
+        """Epochs, of which the last may be shorter."""
+        return -(-self.num_steps // self.steps_per_epoch)
+
+    def epoch_end(self, epoch: int) -> int:
+        """Return the steps done when an epoch (the first is 0) ends."""
+        return min((epoch + 1) * self.steps_per_epoch, self.num_steps)
+
+
+def plan_steps(recipe: Recipe, index: JetIndex, world_size: int) -> StepPlan:
+    """Cut a run into steps and epochs."""
+    parts = world_size * recipe.accumulate
+    if recipe.batch_size % parts:
+        raise ConfigError(
+            f"batch_size {recipe.batch_size} cannot be shared by {world_size} processes x accumulate "
+            f"{recipe.accumulate}: make it a multiple of {parts}"
+        )
+    jets = recipe.jets_per_epoch or jets_per_pass(index.chunks)[0]
+    steps_per_epoch = max(1, jets // recipe.batch_size)
+    num_steps = recipe.steps or (recipe.epochs or 0) * steps_per_epoch
+    return StepPlan(num_steps, steps_per_epoch, recipe.batch_size // parts, recipe.accumulate)
+
+
+def reference_jets(source: JetSource, index: JetIndex) -> Table:
+    """Return raw columns of a few selected jets, as a tagger file keeps them."""
+    chunk = next((chunk for chunk in index.chunks if chunk.num_jets), None)
+    if chunk is None:
+        raise DataError("no jet passes the selection")
+    config = source.config
+    selection = config.selection_for("train")
+    names = {*config.input_names, *(selection.names if selection else ())}
+    variables = read_variables(config, names, source.files[chunk.file], chunk.start, chunk.stop)
+    selected = select(config, variables, "train")
+    return selected.take(np.arange(min(NUM_REFERENCE_JETS, selected.num_jets))).branches
+
+
+def _files(source: JetSource, index: JetIndex) -> dict[str, Any]:
+    jets = index.class_counts.sum(axis=1).tolist()
+    return {
+        "split": None if source.split is None else source.split.describe(),
+        "files": {
+            file.url: [group, file.identity, file.num_entries, num_jets]
+            for file, group, num_jets in zip(source.files, source.groups, jets, strict=True)
+        },
+    }
+
+
+def _check_names(files: Sequence[InputFile], config: DataConfig) -> None:
+    """Refuse names of files that look like a class, but are none."""
+    for name in dict.fromkeys(file.group for file in files):
+        same_letters = [known for known in config.class_names if known.lower() == name.lower()]
+        hint = did_you_mean(name, config.class_names) or "".join(
+            f" (it is {known})" for known in same_letters
+        )
+        if hint and not name.startswith(config.class_names):
+            raise ConfigError(f"{name!r} is no class{hint}; classes: {', '.join(config.class_names)}")
+
+
+def _check_classes(source: JetSource, index: JetIndex) -> None:
+    """Refuse files that are named after a class, but hold none of its jets."""
+    names = source.config.class_names
+    for file, group, counts in zip(source.files, source.groups, index.class_counts, strict=True):
+        if group in names and counts.sum() and not counts[names.index(group)]:
+            found = ", ".join(name for name, count in zip(names, counts, strict=True) if count)
+            raise DataError(f"{file.url} is given as {group}, but its jets are {found}")

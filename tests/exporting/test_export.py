@@ -1,0 +1,309 @@
+"""Exported files: their scores are those of torch and of weaver-core; what cannot be exported is refused."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+import yaml
+
+from exported_taggers import CASES, dense, make_tagger, some, variables_of, weaver_session, wrapped
+from jets import write_jets
+from partt.cli.main import main
+from partt.data.config.data_config import load_data_config
+from partt.data.files.root_files import read_columns
+from partt.errors import ConfigError, DataError, NumericalError
+from partt.exporting import proof
+from partt.exporting.export import export
+from partt.exporting.preprocess_json import preprocess_json
+from partt.prediction.predict import predict
+from partt.tagger.onnx_file import feeder, load_onnx_tagger, run_session
+from partt.tagger.tagger_file import load_tagger, save_tagger
+
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory):
+    """Return a function that exports a case once and gives the tagger and the file."""
+    folder, made = tmp_path_factory.mktemp("exported"), {}
+
+    def get(case, inputs="raw"):
+        if (case, inputs) not in made:
+            tagger = make_tagger(case)
+            made[case, inputs] = tagger, export(tagger, folder / f"{case}_{inputs}" / "m.onnx", inputs=inputs)
+        return made[case, inputs]
+
+    return get
+
+
+# --- the same scores ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inputs", ["raw", "standardised"])
+@pytest.mark.parametrize("case", CASES)
+def test_scores_are_torchs_for_all_lengths_and_mixes(case, inputs, exported):
+    tagger, result = exported(case, inputs)
+    assert 0 < result.header.largest_difference < TOLERANCE
+    variables = variables_of(tagger)
+    expected = proof.torch_scores(tagger, variables.branches)
+    loaded = load_onnx_tagger(result.path)
+    np.testing.assert_allclose(loaded.tag(variables).probabilities, expected, rtol=0, atol=TOLERANCE)
+    jets = feeder(inputs, tagger.data_config, variables)
+    for batch in ([0], [7], np.arange(40), np.flatnonzero(jets.lengths == 0)):
+        scores = run_session(loaded.session, jets.feed(np.asarray(batch)))
+        np.testing.assert_allclose(scores, expected[batch], rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("case", ["part", "part_plain"])
+def test_weavers_own_export_of_the_same_weights_agrees(case, tmp_path):
+    tagger = make_tagger(case)
+    variables = variables_of(tagger)
+    session = weaver_session(tagger, tmp_path)
+    jets = feeder("standardised", tagger.data_config, variables)
+    filled = np.flatnonzero(jets.lengths > 0)  # an empty jet has no particle to pad with
+    scores = run_session(session, wrapped(jets.feed(filled)))
+    expected = proof.torch_scores(tagger, some(variables, filled))
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=TOLERANCE)
+
+
+def test_numbers_that_are_not_finite(exported):
+    """NaN features become 0, infinite ones and momenta that are not finite make a jet bad: as in predict."""
+    tagger, result = exported("part")
+    variables = variables_of(tagger, num_jets=60)
+    lengths = variables.branches["part_px"].lengths
+    jets = np.flatnonzero((lengths > 2) & (lengths < 100))[:5]
+    columns = some(variables, jets)
+    first = columns["part_px"].offsets[:-1]
+    columns["part_charge"].contents[first[0]] = np.nan
+    columns["part_charge"].contents[first[1]] = np.inf
+    columns["part_px"].contents[first[2]] = np.nan
+    columns["part_d0err"].contents[first[3]] = np.inf  # clipped
+    expected = proof.torch_scores(tagger, columns)
+    assert np.isnan(expected).any(axis=1).tolist() == [False, True, True, False, False]
+    session = load_onnx_tagger(result.path).session
+    names = [item.name for item in session.get_inputs() if item.name != "num_particles"]
+    scores = run_session(session, dense(columns, names, 128))
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=TOLERANCE)
+
+
+def test_a_program_with_numpy_and_onnxruntime_only_gets_the_scores_of_predict(exported, tmp_path):
+    tagger, result = exported("part")
+    save_tagger(tmp_path / "tagger.safetensors", tagger)
+    write_jets(tmp_path / "jets.root", 30)
+    predict(tmp_path / "tagger.safetensors", tmp_path / "jets.root", tmp_path / "scores.root", num_threads=1)
+    program = """
+import sys
+import numpy as np, onnxruntime, uproot
+session = onnxruntime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
+tree = uproot.open("jets.root")["tree"]
+counts = tree["part_px"].array(library="np")
+counts = np.array([len(values) for values in counts])
+slots = int(counts.max())
+feed = {"num_particles": counts.astype(np.float32)}
+for item in session.get_inputs():
+    if item.name != "num_particles":
+        values = tree[item.name].array(library="np")
+        if len(item.shape) == 2:
+            values = np.array([np.pad(np.asarray(v, np.float32), (0, slots - len(v))) for v in values])
+        feed[item.name] = values.astype(np.float32)
+names = [item.name for item in session.get_outputs()]
+np.savez("scores.npz", **dict(zip(names, session.run(names, feed))))
+assert not any(name.split(".")[0] in {"partt", "torch"} for name in sys.modules)
+"""
+    shutil.copy(result.path, tmp_path / "m.onnx")
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    scores = np.load(tmp_path / "scores.npz")
+    expected = read_columns(str(tmp_path / "scores.root"), list(scores))
+    assert set(scores) == {f"score_{name}" for name in tagger.class_names}
+    for name in scores:
+        np.testing.assert_allclose(scores[name], expected[name], rtol=0, atol=TOLERANCE)
+
+
+def test_predict_engine_onnx_gives_what_torch_gives(exported, tmp_path, capsys):
+    """In order, with NaN for jets that are not selected, observers and all."""
+    tagger = make_tagger("pfn", selection="jet_pt > 100")
+    save_tagger(tmp_path / "tagger.safetensors", tagger)
+    jets = str(write_jets(tmp_path / "jets.root", 120))
+    model = str(tmp_path / "m.onnx")
+    assert main(["export", str(tmp_path / "tagger.safetensors"), "--out", model]) == 0
+    assert "score" in capsys.readouterr().out
+    arguments = ["predict", jets, "--threads", "2", "--discriminant", "Hbb_vs_QCD"]
+    torch_way = ["--tagger", str(tmp_path / "tagger.safetensors"), "--out", str(tmp_path / "t.root")]
+    assert main([*arguments, *torch_way]) == 0
+    onnx_way = ["--engine", "onnx", "--tagger", model, "--out", str(tmp_path / "o.root")]
+    assert main([*arguments, *onnx_way]) == 0
+    names = [f"score_{name}" for name in tagger.class_names] + ["Hbb_vs_QCD", "selected", "bad"]
+    names += ["source_entry", "jet_pt", "label_QCD"]
+    expected, found = (read_columns(str(tmp_path / name), names) for name in ("t.root", "o.root"))
+    assert 0 < expected["selected"].sum() < 120
+    for name in names:
+        np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=TOLERANCE, err_msg=name)
+    assert json.loads((tmp_path / "predict.json").read_text())["versions"]["onnxruntime"]
+
+
+# --- formulas -------------------------------------------------------------------------------------------
+
+FORMULAS = {
+    "v_arithmetic": "-(part_px + 2 * part_py - jet_pt / 3) ** 2 % 7 // 2",
+    "v_integers": "(np.abs(part_isMuon - 2) == 2) * 0.2 + part_isPhoton / 3 + (part_isMuon // 2) + ~part_isMuon",
+    "v_logic": "((part_px > 0) & ~(part_py > 0)) | (part_charge != 0) ^ (part_pz <= 1)",
+    "v_functions": "np.arctan2(part_py, part_px) + np.hypot(part_px, part_pz) + np.arctanh(np.tanh(part_d0val))",
+    "v_more": "np.log1p(np.abs(part_px)) + np.sinh(part_deta) + np.arcsinh(part_pz) + np.sqrt(part_energy)",
+    "v_choice": "np.where(part_px > 1, np.maximum(part_py, 0), np.minimum(part_pz, jet_pt))",
+    "v_clean": "np.nan_to_num(np.log(part_px), nan=-1) + np.clip(part_pz, -3, 3) + np.rint(part_px)",
+    "v_none": "part_energy * jet_pt[:, None] + ak.values_astype(part_px, 'int32')",
+    "v_sums": "part_energy / ak.sum(part_energy, axis=1) + ak.mean(part_px, axis=1) + ak.std(part_py, axis=1)",
+    "v_counts": "ak.num(part_px) + ak.sum(part_px > 0, axis=1) + ak.any(part_px > 9, axis=1) + part_px * 0",
+    "p4": "_p4_from_ptetaphim(np.hypot(part_px, part_py), part_deta, part_dphi, part_energy * 0 + 0.14)",
+    "v_momenta": "p4.energy + p4.px + p4.pz + p4.mass + p4.p + p4.rapidity",
+}
+
+
+def test_formulas_are_numpys():
+    """Every kind of formula, as features of a network that only adds them up."""
+    names = [name for name in FORMULAS if name.startswith("v_")]
+    base = yaml.safe_load(load_data_config("jetclass_kin").to_yaml())
+    base["new_variables"] |= FORMULAS
+    base["inputs"]["pf_features"]["vars"] = [[name, 0, 0.1] for name in names]
+    config = type(load_data_config("jetclass_kin")).model_validate(base)
+    tagger = make_tagger("pfn")
+    from dataclasses import replace
+
+    from partt.exporting.tracing import record
+    from partt.model.registry import build_network, network_config
+    from partt.tagger.onnx_file import new_session
+
+    model = build_network("pfn", network_config("pfn"), len(names), 10).eval()
+    tagger = replace(tagger, model=model, data_config=config)
+    session = new_session(record(tagger, "raw", 18).SerializeToString())
+    assert proof.largest_difference(tagger, "raw", session) < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    "formula", ["ak.sort(part_px)", "part_px[part_px < 1e9]", "ak.fill_none(part_px, 0)"]
+)
+def test_a_formula_that_cannot_be_exported_is_named(formula, tmp_path):
+    definitions = {**load_data_config("jetclass_full").new_variables, "part_d0": formula}
+    with pytest.raises(ConfigError, match="part_d0.*cannot be exported.*--inputs standardised"):
+        export(make_tagger("pfn", new_variables=definitions), tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+# --- what the file says ---------------------------------------------------------------------------------
+
+
+def test_the_file_says_what_it_is(exported):
+    tagger, result = exported("part")
+    model = onnx.load(result.path)
+    session = onnxruntime.InferenceSession(result.path, providers=["CPUExecutionProvider"])
+    metadata = session.get_modelmeta().custom_metadata_map
+    assert json.loads(metadata["class_names"]) == list(tagger.class_names)
+    assert json.loads(metadata["units"])["part_px"] == "GeV"
+    assert (
+        json.loads(metadata["versions"])["torch"] == torch.__version__.partition("+")[0]
+        or "+" in metadata["versions"]
+    )
+    assert float(metadata["largest_difference"]) == result.header.largest_difference
+    assert len(metadata["tagger_sha256"]) == 64
+    assert {item.name: item.shape for item in session.get_inputs()}["part_px"] == ["jets", "particles"]
+    assert [item.name for item in session.get_outputs()] == [f"score_{name}" for name in tagger.class_names]
+    assert all(item.type == "tensor(float)" for item in session.get_inputs())
+    assert str(result.path.parent).encode() not in result.path.read_bytes()  # nothing of this machine
+    assert b"/partt/" not in result.path.read_bytes()
+    assert model.opset_import[0].version == 20
+
+
+def test_preprocess_json_is_weavers(exported, tmp_path):
+    from weaver.utils.data.config import DataConfig as WeaverConfig
+
+    _, result = exported("part", "standardised")
+    names = ("jetclass_full", "jetclass_kin", "top_landscape_kin", "quark_gluon_kinpidplus")
+    for name in names:
+        config = load_data_config(name)
+        (tmp_path / f"{name}.yaml").write_text(config.to_yaml())
+        weaver = WeaverConfig.load(
+            str(tmp_path / f"{name}.yaml"), load_observers=False, load_reweight_info=False
+        )
+        weaver.export_json(str(tmp_path / "weaver.json"))
+        assert json.loads(json.dumps(preprocess_json(config))) == json.loads(
+            (tmp_path / "weaver.json").read_text()
+        )
+    written = json.loads((result.path.parent / "preprocess.json").read_text())
+    session = onnxruntime.InferenceSession(result.path, providers=["CPUExecutionProvider"])
+    assert written["input_names"] == [item.name for item in session.get_inputs()]
+    assert [item.name for item in session.get_outputs()] == ["softmax"]
+
+
+# --- faults ---------------------------------------------------------------------------------------------
+
+
+def test_a_mismatch_means_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(proof, "TOLERANCE", 1e-12)
+    with pytest.raises(NumericalError, match="differ from torch's by up to .* no file is made"):
+        export(make_tagger("pfn"), tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_external_data_is_refused(exported, tmp_path):
+    _, result = exported("part")
+    model = onnx.load(result.path)
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
+    with pytest.raises(DataError, match="m.onnx keeps weights in other files"):
+        load_onnx_tagger(tmp_path / "m.onnx")
+
+
+def test_damaged_and_foreign_files_are_refused(exported, tmp_path):
+    _, result = exported("part")
+    contents = result.path.read_bytes()
+    path = tmp_path / "m.onnx"
+    path.write_bytes(contents[: len(contents) // 2])
+    with pytest.raises(DataError, match="m.onnx"):
+        load_onnx_tagger(path)
+    model = onnx.load(result.path)
+    weight = max(model.graph.initializer, key=lambda tensor: len(tensor.raw_data))
+    weight.raw_data = weight.raw_data[:-1] + bytes([weight.raw_data[-1] ^ 1])
+    onnx.save(model, path)
+    with pytest.raises(DataError, match="damaged"):
+        load_onnx_tagger(path)
+    model.producer_name = "pytorch"
+    onnx.save(model, path)
+    with pytest.raises(DataError, match="not made by `partt export`"):
+        load_onnx_tagger(path)
+    path.write_text("<html>")
+    with pytest.raises(DataError, match="no ONNX file"):
+        load_onnx_tagger(path)
+    with pytest.raises(DataError, match="cannot read .*missing.onnx"):
+        load_onnx_tagger(tmp_path / "missing.onnx")
+
+
+def test_wrong_requests(exported, tmp_path, capsys, monkeypatch):
+    _, result = exported("part")
+    save_tagger(tmp_path / "tagger.safetensors", make_tagger("pfn"))
+    tagger = str(tmp_path / "tagger.safetensors")
+    out = str(tmp_path / "m.onnx")
+    for arguments, code, message in [
+        (["export", tagger, "--out", "model.pt"], 2, "ends in .onnx"),
+        (["export", tagger, "--out", out, "--opset", "9"], 2, "--opset 9: give a number from 18"),
+        (["export", str(tmp_path / "no.safetensors"), "--out", out], 3, "no.safetensors"),
+        (["predict", "x.root", "--engine", "onnx", "--tagger", tagger], 2, "--engine onnx runs files that"),
+        (
+            ["predict", "x.root", "--engine", "torch", "--tagger", str(result.path)],
+            2,
+            "--engine onnx runs it",
+        ),
+        (["predict", "x.root", "--device", "cuda", "--tagger", str(result.path)], 2, "on the CPU"),
+        (["predict", "x.root", "--embeddings", "--tagger", str(result.path)], 2, "no embeddings"),
+    ]:
+        assert main(arguments) == code, arguments
+        assert message in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert main(["export", tagger, "--out", out]) == 2
+    assert "onnx is missing: pip install 'partt[export]'" in capsys.readouterr().err
+    assert load_tagger(tagger)
+    assert not (tmp_path / "m.onnx").exists()

@@ -1,0 +1,104 @@
+"""Which files with which seeds: pure plans, and what a folder refuses."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from simulate_helpers import DETECTOR
+
+from partt.errors import ConfigError, DataError, OutputError
+from partt.simulation.manifest import FileRecord, Manifest, locked, open_manifest, save_manifest, settings_of
+from partt.simulation.pipeline import JetSelection
+from partt.simulation.processes import LABELS
+from partt.simulation.production import Production, missing_files, plan
+
+PRODUCTION = Production(out=Path("unused"), num_jets=25_000, detector=DETECTOR)
+SETTINGS = settings_of(1, 10_000, 500.0, 1000.0, "abc")
+
+
+def test_files_and_jets_of_a_plan():
+    tasks = plan(PRODUCTION)
+    assert len(tasks) == 30
+    of_hbb = [(task.name, task.num_jets) for task in tasks if task.label == "Hbb"]
+    assert of_hbb == [("HToBB_000.root", 10_000), ("HToBB_001.root", 10_000), ("HToBB_002.root", 5_000)]
+    assert len({task.spawn_key for task in tasks}) == 30
+
+
+def test_seeds_do_not_depend_on_what_else_is_made():
+    everything = {task.name: task.spawn_key for task in plan(PRODUCTION)}
+    less = replace(PRODUCTION, num_jets=11_000, labels=("Tbl", "Hbb"))
+    assert all(everything[task.name] == task.spawn_key for task in plan(less))
+
+
+def test_splits_share_out_all_jets_with_seeds_of_their_own():
+    splits = {"train": 0.8, "val": 0.1, "test": 0.1}
+    tasks = plan(replace(PRODUCTION, num_jets=1001, labels=("Hbb",), splits=splits))
+    assert {task.name: task.num_jets for task in tasks} == {
+        "train/HToBB_000.root": 801,
+        "val/HToBB_000.root": 100,
+        "test/HToBB_000.root": 100,
+    }
+    assert len({task.spawn_key for task in tasks}) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": ("Hbb", "Hxx")}, "Hxx"),
+        ({"labels": ("Hbb", "Hbb")}, "different"),
+        ({"num_jets": 0}, "at least 1"),
+        ({"jets_per_file": 0}, "at least 1"),
+        ({"seed": -1}, "seed"),
+        ({"selection": JetSelection(600.0, 500.0)}, "pt-min"),
+        ({"splits": {"train": 0.8, "val": 0.1}}, "add up to 1"),
+        ({"splits": {"../x": 0.5, "val": 0.5}}, "folder"),
+        ({"splits": {"": 0.5, "val": 0.5}}, "folder"),
+    ],
+)
+def test_a_wrong_production_is_refused(change, message):
+    with pytest.raises(ConfigError, match=message):
+        plan(replace(PRODUCTION, **change))
+
+
+def test_other_settings_in_the_same_folder_are_refused(tmp_path):
+    save_manifest(tmp_path, Manifest(settings=SETTINGS))
+    assert open_manifest(tmp_path, SETTINGS, []).settings == SETTINGS
+    other = settings_of(2, 10_000, 500.0, 1000.0, "abd")
+    with pytest.raises(ConfigError, match=r"--seed: 1 there, 2 here(.|\n)*--card"):
+        open_manifest(tmp_path, other, [])
+
+
+def test_files_of_unknown_origin_are_refused(tmp_path):
+    (tmp_path / "HToBB_000.root").write_bytes(b"whatever")
+    with pytest.raises(ConfigError, match=r"HToBB_000\.root"):
+        open_manifest(tmp_path, SETTINGS, ["HToBB_000.root"])
+
+
+def test_a_damaged_manifest_is_an_error(tmp_path):
+    (tmp_path / "simulation.json").write_text('{"settings": ')
+    with pytest.raises(DataError, match="damaged"):
+        open_manifest(tmp_path, SETTINGS, [])
+
+
+def test_a_second_run_in_the_folder_is_refused(tmp_path):
+    with locked(tmp_path), pytest.raises(OutputError, match="another"), locked(tmp_path):
+        pass
+    with locked(tmp_path):  # free again
+        pass
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot write"), locked(tmp_path / "file" / "folder"):
+        pass
+
+
+def test_fewer_jets_than_there_are_is_refused():
+    record = FileRecord(jets=10_000, bytes=1, sha256="0")
+    manifest = Manifest(settings=SETTINGS, files={"HToBB_000.root": record, "HToBB_001.root": record})
+    for num_jets in (5_000, 10_000, 15_000):
+        with pytest.raises(ConfigError, match="more jets"):
+            missing_files(replace(PRODUCTION, num_jets=num_jets), manifest)
+    # other classes may be added to the folder
+    assert len(missing_files(replace(PRODUCTION, num_jets=5_000, labels=("QCD",)), manifest)) == 1
+    assert len(missing_files(replace(PRODUCTION, num_jets=20_000), manifest)) == 2 * len(LABELS)

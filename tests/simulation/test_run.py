@@ -1,0 +1,263 @@
+"""`partt simulate` as a whole: the same files however often it is interrupted, whoever makes them."""
+
+import os
+import random
+import re
+import resource
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import ROOT
+from partt.cli.main import _build_parser, main
+from partt.data.files.root_files import inspect_file, read_columns
+from partt.data.jagged import Jagged
+from partt.simulation.manifest import file_hash
+
+WORDS = ["--jets", "6", "--jets-per-file", "3", "--classes", "Zqq", "Hbb", "--seed", "5"]
+FILES = ["HToBB_000.root", "HToBB_001.root", "ZToQQ_000.root", "ZToQQ_001.root"]
+
+
+def simulate(out, *words):
+    return main(["simulate", "--out", str(out), *WORDS, *words])
+
+
+def start(out, *words, **options):
+    command = [sys.executable, "-m", "partt", "simulate", "--out", str(out), *WORDS, *words]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, text=True, **options
+    )
+
+
+def columns(path):
+    return read_columns(str(path), list(inspect_file(str(path)).branches))
+
+
+def assert_same_columns(left, right, num_jets=None):
+    """Compare two files; with `num_jets` their first jets."""
+    left, right = columns(left), columns(right)
+    assert list(left) == list(right)
+    for name, column in left.items():
+        for one, other in zip(split(column, num_jets), split(right[name], num_jets), strict=True):
+            np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+def split(column, num_jets):
+    """Return what makes up the first jets of a column."""
+    if not isinstance(column, Jagged):
+        return [column[:num_jets]]
+    offsets = column.offsets if num_jets is None else column.offsets[: num_jets + 1]
+    return [offsets, column.contents[: offsets[-1]]]
+
+
+def produced(out):
+    return sorted(str(path.relative_to(out)) for path in out.glob("**/*.root"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    out = tmp_path_factory.mktemp("undisturbed")
+    assert simulate(out) == 0
+    assert produced(out) == FILES
+    return out
+
+
+def test_the_files_hold_the_jets_that_were_asked_for(undisturbed):
+    for name in FILES:
+        info = inspect_file(str(undisturbed / name))
+        assert (info.tree, info.num_entries) == ("tree", 3)
+    first, second = (columns(undisturbed / name)["jet_pt"] for name in FILES[:2])
+    assert not np.intersect1d(first, second).size
+
+
+def test_complete_files_are_kept_and_more_jets_extend_the_set(undisturbed, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert simulate(out, "--jets", "4") == 0  # the second file of each class has one jet
+    hashes = {name: file_hash(out / name) for name in FILES}
+    for name in FILES:
+        assert_same_columns(out / name, undisturbed / name, num_jets=1)
+    assert simulate(out) == 0
+    assert "2 files made" in capsys.readouterr().out
+    for name in FILES:
+        assert_same_columns(out / name, undisturbed / name)
+        assert (file_hash(out / name) == hashes[name]) == name.endswith("000.root")
+    assert simulate(out, "--jets", "4") == 2
+    assert "more jets" in capsys.readouterr().err
+
+
+def test_a_damaged_or_missing_file_is_made_again(undisturbed, tmp_path, capsys):
+    out = tmp_path / "out"
+    simulate(out, "--classes", "Zqq")
+    damaged = out / FILES[2]
+    content = bytearray(damaged.read_bytes())
+    content[-500] ^= 1
+    damaged.write_bytes(content)
+    (out / FILES[3]).unlink()
+    assert simulate(out, "--classes", "Zqq") == 0
+    assert "2 files made" in capsys.readouterr().out
+    for name in FILES[2:]:
+        assert_same_columns(out / name, undisturbed / name)
+
+
+def test_another_seed_is_refused_in_the_same_folder(undisturbed, capsys):
+    assert simulate(undisturbed, "--seed", "6") == 2
+    assert "--seed: 5 there, 6 here" in capsys.readouterr().err
+
+
+def test_local_processes_give_the_same_files(undisturbed, tmp_path):
+    assert simulate(tmp_path, "--jobs", "2") == 0
+    assert produced(tmp_path) == FILES
+    for name in FILES:
+        assert_same_columns(tmp_path / name, undisturbed / name)
+
+
+def group_is_gone(group, patience=20.0):
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_killed_at_random_times_it_ends_with_the_same_files(undisturbed, tmp_path):
+    seed = int(time.time())
+    delays = random.Random(seed)
+    for _ in range(3):
+        process = start(tmp_path, "--jobs", "2")
+        try:
+            process.communicate(timeout=delays.uniform(1.0, 7.0))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            assert group_is_gone(process.pid), "workers outlive the process that started them"
+    for name in produced(tmp_path):
+        if Path(name).name in FILES:  # whatever stands there under its name is complete
+            assert_same_columns(tmp_path / name, undisturbed / name)
+    assert simulate(tmp_path, "--jobs", "2") == 0, f"seed {seed}"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*FILES, "simulation.json"], (
+        f"seed {seed}: leftovers"
+    )
+    for name in FILES:
+        assert_same_columns(tmp_path / name, undisturbed / name)
+
+
+def test_an_interrupted_command_says_how_to_go_on(tmp_path):
+    # A shell that starts the tests in the background makes them, and what they start, ignore this signal.
+    process = start(tmp_path, "--jets", "60", preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    end = time.monotonic() + 60
+    while not (tmp_path / "simulation.json").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    kept = "complete files are kept; the same command makes the rest"
+    assert error.splitlines()[-2:] == [f"{tmp_path}: {kept}", "partt: interrupted"]
+
+
+def test_a_killed_worker_is_a_clear_error_and_complete_files_stay(tmp_path):
+    process = start(tmp_path, "--jobs", "2", "--jets", "60")
+    end = time.monotonic() + 60
+    while not list(tmp_path.glob("*.root")) and time.monotonic() < end:
+        time.sleep(0.05)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
+    worker = next(int(pid) for pid, command in commands.items() if b"spawn_main" in command)
+    os.kill(worker, signal.SIGKILL)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 5, error
+    assert "a worker process died" in error
+    assert "complete files are kept" in error
+    assert "Traceback" not in error
+    assert list(tmp_path.glob("*.root"))
+    assert group_is_gone(process.pid)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_full_disk_is_a_clear_error(tmp_path, jobs):
+    """RLIMIT_FSIZE makes writes fail after 20 kB, as a full disk does."""
+    limit = (20_000, 20_000)
+    process = start(
+        tmp_path, "--jobs", jobs, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    )
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 5, error
+    assert "cannot write" in error
+    assert "complete files are kept" in error
+    assert "Traceback" not in error
+    assert not produced(tmp_path)
+    assert not list(tmp_path.glob(".*tmp*"))
+
+
+def test_splits_go_to_folders(tmp_path):
+    words = ["--split", "train=0.5,test=0.5", "--classes", "Zqq", "--jets-per-file", "10"]
+    assert simulate(tmp_path, *words) == 0
+    assert produced(tmp_path) == ["test/ZToQQ_000.root", "train/ZToQQ_000.root"]
+    train, test = (columns(tmp_path / name)["jet_pt"] for name in produced(tmp_path))
+    assert len(train) == len(test) == 3
+    assert not np.intersect1d(train, test).size
+
+
+def test_a_dask_cluster_gives_the_same_files(undisturbed, tmp_path):
+    """In a process of its own: dask leaves threads and sockets behind."""
+    script = f"""
+import distributed, sys
+from partt.cli.main import _build_parser, main
+if __name__ == "__main__":
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster:
+        words = {["simulate", "--out", str(tmp_path / "out"), *WORDS]!r}
+        sys.exit(main([*words, "--scheduler", cluster.scheduler_address]))
+"""
+    (tmp_path / "cluster.py").write_text(script)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "cluster.py")],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    for name in FILES:
+        assert_same_columns(tmp_path / "out" / name, undisturbed / name)
+
+
+def test_no_scheduler_answers(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("partt.simulation.workers.CONNECT_TIMEOUT", "1s")
+    assert simulate(tmp_path, "--scheduler", "tcp://127.0.0.1:9") == 5
+    assert "no dask scheduler answers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["--split", "train"], ["--classes", "Hxx"], ["--jobs", "2", "--scheduler", "tcp://x"]]
+)
+def test_usage_errors(tmp_path, words):
+    with pytest.raises(SystemExit, match="2"):
+        simulate(tmp_path, *words)
+
+
+def test_a_card_that_lets_nothing_through(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("partt.simulation.pipeline.MAX_FRUITLESS_EVENTS", 100)
+    assert simulate(tmp_path, "--pt-max", "500.001") == 4
+    assert "no jet in 100 events" in capsys.readouterr().err
+
+
+def test_the_long_commands_of_the_docs_are_understood():
+    """Short ones are run by tests/test_docs.py."""
+    page = (ROOT / "docs" / "reference" / "simulation.md").read_text()
+    commands = re.findall(
+        r"^partt simulate .*", "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL)), re.MULTILINE
+    )
+    assert len(commands) == 4
+    for command in commands:
+        options = _build_parser("simulate").parse_args(shlex.split(command, comments=True)[1:])
+        assert options.jets >= 5000

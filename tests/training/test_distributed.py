@@ -1,0 +1,146 @@
+"""Two processes train one model: gloo on the CPU."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from test_faults import in_child, wait_for
+from test_fit import assert_same_run, metrics_of, stop_after, tensors_of
+
+from conftest import ROOT
+from partt.errors import ConfigError
+from partt.training.distributed import World, connected, world_from_environment
+from partt.training.fit import Machine, fit
+from partt.training.job import plan_steps
+from partt.training.run_folder import RunFolder
+from training_jobs import TINY_RECIPE, run_job, tiny_job
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run_rank(rank, port, job, out, stop_at, options):
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    torch.set_num_threads(1)
+    world = world_from_environment()
+    device = torch.device("cpu")
+    should_stop = stop_after(stop_at) if rank == 1 else lambda: False
+    with connected(world, device):
+        result = fit(job, RunFolder(out), Machine(device, world), should_stop=should_stop, **options)
+        states = world.gather(result.state)
+        assert states[0] == states[1]
+    os._exit(75 if result.stopped else 0)
+
+
+def run_two(job, out, stop_at=10**9, **options):
+    """Train in two processes; return their exit codes."""
+    port = free_port()
+    children = [in_child(run_rank, rank, port, job, out, stop_at, options) for rank in range(2)]
+    for child in children:
+        child.join(60)
+    return [child.exitcode for child in children]
+
+
+def test_two_processes_leave_one_run(jet_file, tmp_path):
+    job = tiny_job(jet_file, epochs=2)
+    assert run_two(job, tmp_path) == [0, 0]
+    epochs = [line for line in metrics_of(tmp_path) if line["kind"] == "epoch"]
+    assert [line["step"] for line in epochs] == [6, 12]
+    assert epochs[0]["validation_num_jets"] == job.validation_index.num_jets
+    definition = json.loads((tmp_path / "run.json").read_text())
+    assert definition["processes"] == 2
+    assert (tmp_path / "best.safetensors").exists()
+    with pytest.raises(ConfigError, match="processes: 2 before, 1 now"):
+        run_job(job, tmp_path, resume=True)
+
+
+def test_two_processes_compute_the_gradient_of_the_whole_batch(jet_file, tmp_path):
+    """Without BatchNorm and dropout, and with a batch that is a whole pass, the share of each does not matter."""
+    num_jets = tiny_job(jet_file).train_index.num_jets
+    assert num_jets % 2 == 0
+    settings = {"model": {"name": "pfn"}, "batch_size": num_jets, "steps": 3, "epochs": None}
+    job = tiny_job(jet_file, **settings, optimizer={"name": "ranger", "lr": 1e-2})
+    run_job(job, tmp_path / "one")
+    assert run_two(job, tmp_path / "two") == [0, 0]
+    one, two = tensors_of(tmp_path / "one"), tensors_of(tmp_path / "two")
+    for name in one:
+        if name.startswith("model/") and name.endswith(("weight", "bias")):
+            torch.testing.assert_close(one[name], two[name], rtol=1e-3, atol=1e-5)
+
+
+def test_resuming_two_processes_is_exact(jet_file, tmp_path):
+    job = tiny_job(jet_file, epochs=2, accumulate=2)
+    assert run_two(job, tmp_path / "whole") == [0, 0]
+    # the second process alone is told to stop: both stop after the same step
+    assert run_two(job, tmp_path / "parts", stop_at=4) == [75, 75]
+    assert run_two(job, tmp_path / "parts", resume=True) == [0, 0]
+    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+
+
+def test_shares_are_equal_although_jets_do_not_divide(jet_file):
+    job = tiny_job(jet_file, jets_per_epoch=None)
+    plans = {plan_steps(job.recipe, job.train_index, size).num_steps for size in (1, 2, 4)}
+    assert len(plans) == 1
+    with pytest.raises(ConfigError, match="cannot be shared by 3 processes"):
+        plan_steps(job.recipe, job.train_index, 3)
+
+
+def test_one_process_is_a_world_of_its_own(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    world = world_from_environment()
+    assert world == World()
+    assert world.any(True, False) == (True, False)
+    assert world.gather("x") == ["x"]
+
+
+def torchrun(folder, *arguments):
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(TINY_RECIPE))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
+    command += [str(free_port()), "-m", "partt", "train", "tiny.yaml", "--workers", "0", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the processes that a process has started, directly or not."""
+    listing = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = [tuple(map(int, line.split())) for line in listing.splitlines()]
+    direct = [child for child, parent in parents if parent == pid]
+    return direct + [inner for child in direct for inner in children_of(child)]
+
+
+def test_torchrun_and_a_dead_process_ends_all(jet_file, tmp_path):
+    arguments = ("--train", str(jet_file), "--val-fraction", "0.2", "--out", "run")
+    process = torchrun(tmp_path, *arguments, "--set", "epochs=2000", "--set", "patience=2000")
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") > 2, seconds=100)
+    ranks = children_of(process.pid)
+    assert len(ranks) >= 2
+    os.kill(ranks[1], signal.SIGKILL)
+    started = time.monotonic()
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert time.monotonic() - started < 45
+    assert "2 processes x 1 thread" in output
+    assert output.count("training: ") == 1  # one process reports
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in ranks))

@@ -1,0 +1,251 @@
+"""What can go wrong in a run: it stops with a clear error, and goes on from sound checkpoints."""
+
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import time
+from contextlib import suppress
+
+import pytest
+import torch
+from test_fit import assert_same_run, tensors_of
+
+from partt.data.reading.batches import training_batches
+from partt.errors import DataError, NumericalError, OutputError
+from partt.jobs.stop_signals import stop_on_signal
+from partt.tagger.tagger_file import load_tagger
+from partt.training import learner as learner_module
+from partt.training.checkpoints import Checkpoint, load_newest, save_checkpoint
+from partt.training.distributed import World
+from partt.training.events import Progress
+from partt.training.fit import Machine, fit
+from partt.training.learner import make_learner, take_step
+from partt.training.run_folder import RunFolder
+from training_jobs import run_job, tiny_job
+
+FORK = multiprocessing.get_context("fork")  # importing torch in a new process takes seconds
+
+
+def in_child(function, *arguments, **options):
+    """Start a function in a forked process."""
+    torch.set_num_threads(1)
+    process = FORK.Process(target=function, args=arguments, kwargs=options)
+    process.start()
+    return process
+
+
+def wait_for(condition, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.002)
+
+
+# --- numbers ---
+
+
+@pytest.mark.parametrize("optimizer", ["ranger", "adamw"])
+def test_a_huge_learning_rate_leaves_only_finite_numbers(jet_file, tmp_path, optimizer):
+    job = tiny_job(jet_file, optimizer={"name": optimizer, "lr": 1e30}, checkpoint_minutes=0.0)
+    with pytest.raises(NumericalError, match=r"learning rate 1e\+30.*lower optimizer.lr"):
+        run_job(job, tmp_path)
+    if (tmp_path / "checkpoints").exists():
+        assert all(tensor.isfinite().all() for tensor in tensors_of(tmp_path).values())
+    if (tmp_path / "best.safetensors").exists():
+        load_tagger(tmp_path / "best.safetensors")
+
+
+def test_a_learning_rate_of_a_million(jet_file, tmp_path):
+    job = tiny_job(jet_file, optimizer={"name": "ranger", "lr": 1e6}, checkpoint_minutes=0.0, epochs=1)
+    with suppress(NumericalError):
+        run_job(job, tmp_path)
+    assert all(tensor.isfinite().all() for tensor in tensors_of(tmp_path).values())
+
+
+def test_a_loss_that_is_not_finite_does_not_reach_the_weights(jet_file, tmp_path, monkeypatch):
+    job = tiny_job(jet_file, epochs=1, checkpoint_minutes=0.0)
+    run_job(job, tmp_path / "whole")
+    original, calls = learner_module.weighted_loss, iter(range(100))
+
+    def broken(*arguments):
+        return original(*arguments) * (float("nan") if next(calls) == 3 else 1)
+
+    monkeypatch.setattr(learner_module, "weighted_loss", broken)
+    with pytest.raises(NumericalError, match="step 3: the loss is nan"):
+        run_job(job, tmp_path / "run")
+    monkeypatch.undo()
+    run_job(job, tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def small_learner(jet_file):
+    torch.set_num_threads(1)
+    job = tiny_job(jet_file)
+    learner = make_learner(job, World(), torch.device("cpu"))
+    batches = training_batches(job.train, job.train_index, batch_size=16, seed=1)
+    return learner, next(batches)
+
+
+def unchanged(learner, before):
+    return all(torch.equal(tensor, before[name]) for name, tensor in learner.model.state_dict().items())
+
+
+def copy_of_weights(learner):
+    return {name: tensor.clone() for name, tensor in learner.model.state_dict().items()}
+
+
+def test_a_gradient_that_is_not_finite_does_not_reach_the_weights(jet_file):
+    learner, batch = small_learner(jet_file)
+    weights = {name: parameter.clone() for name, parameter in learner.model.named_parameters()}
+    learner.model.head.weight.register_hook(lambda gradient: gradient * float("inf"))
+    with pytest.raises(NumericalError, match="step 5: the gradient's norm is"):
+        take_step(learner, iter([batch]), 5, 1e-3, accumulate=1)
+    for name, parameter in learner.model.named_parameters():
+        assert torch.equal(parameter, weights[name])
+
+
+@pytest.mark.parametrize("name", ["particles", "momenta"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_input_that_is_not_finite_reaches_no_batch_norm(jet_file, name, value):
+    learner, batch = small_learner(jet_file)
+    before = copy_of_weights(learner)
+    row = len(batch.particles) // 2
+    getattr(batch, name)[row, 0] = value
+    jet = int((batch.offsets[1:] <= row).sum())
+    with pytest.raises(DataError, match=f"entry {int(batch.source_entry[jet])}: the {name} of this jet"):
+        take_step(learner, iter([batch]), 0, 1e-3, accumulate=1)
+    assert unchanged(learner, before)
+
+
+# --- killed, stopped ---
+
+
+def save_forever(folder):
+    tensors = {"x": torch.arange(200_000)}
+    for step in range(10**6):
+        save_checkpoint(folder, f"step-{step:09d}", Checkpoint(tensors, {"step": step}), keep=2)
+
+
+def test_kills_in_checkpoint_writes_leave_a_sound_one(tmp_path):
+    random.seed(1)
+    folder = tmp_path / "checkpoints"
+    started = time.monotonic()
+    save_checkpoint(folder, "step-000000000", Checkpoint({"x": torch.arange(200_000)}, {"step": 0}), keep=2)
+    few_writes = max(0.04, 10 * (time.monotonic() - started))  # seconds; a busy machine takes longer
+    newest = 0
+    for _ in range(50):
+        child = in_child(save_forever, folder)
+        time.sleep(random.uniform(0.0, few_writes))
+        child.kill()
+        child.join()
+        checkpoint = load_newest(folder, pytest.fail)
+        assert torch.equal(checkpoint.tensors["x"], torch.arange(200_000))
+        newest = max(newest, checkpoint.values["step"])
+    assert newest > 0
+
+
+def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not(jet_file, tmp_path):
+    random.seed(2)
+    job = tiny_job(jet_file, epochs=2, checkpoint_minutes=0.0)
+    run_job(job, tmp_path / "whole")
+    num_kills = 0
+    for attempt in range(100):
+        child = in_child(run_job, job, tmp_path / "run", resume=attempt > 0)
+        child.join(random.uniform(0.05, 0.5) if attempt < 8 else None)
+        if child.exitcode is not None:
+            break
+        child.kill()
+        child.join()
+        num_kills += 1
+    assert child.exitcode == 0
+    assert num_kills >= 4
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def run_until_signal(job, out):
+    with stop_on_signal() as should_stop:
+        os._exit(75 if run_job(job, out, should_stop=should_stop).stopped else 0)
+
+
+def test_sigterm_ends_after_the_step_with_everything_saved(jet_file, tmp_path):
+    job = tiny_job(jet_file, epochs=6)
+    run_job(job, tmp_path / "whole")
+    child = in_child(run_until_signal, job, tmp_path / "run")
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") > 8)
+    child.terminate()
+    child.join(30)
+    assert child.exitcode == 75
+    run_job(job, tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def wait_with_handlers(ready):
+    with stop_on_signal() as should_stop:
+        ready.touch()
+        while not should_stop():
+            time.sleep(0.01)
+        ready.with_name("stopping").touch()
+        time.sleep(60)
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path):
+    child = in_child(wait_with_handlers, tmp_path / "ready")
+    wait_for((tmp_path / "ready").exists)
+    child.terminate()
+    wait_for((tmp_path / "stopping").exists)
+    child.terminate()
+    child.join(10)
+    assert child.exitcode == 128 + signal.SIGTERM
+
+
+# --- disk, processes ---
+
+
+def run_with_small_files(job, out, limit):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        run_job(job, out, resume=True)
+    except OutputError as error:
+        os._exit(OutputError.exit_code if "cannot write" in str(error) else 1)
+
+
+def test_a_full_disk_is_an_error_and_no_checkpoint_is_lost(jet_file, tmp_path):
+    job = tiny_job(jet_file, epochs=2)
+    run_job(job, tmp_path / "whole")
+    calls = iter(range(100))
+    run_job(job, tmp_path / "run", should_stop=lambda: next(calls) == 3)
+    before = tensors_of(tmp_path / "run")
+    child = in_child(run_with_small_files, job, tmp_path / "run", 30_000)
+    child.join()
+    assert child.exitcode == OutputError.exit_code
+    after = tensors_of(tmp_path / "run")
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    run_job(job, tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_dead_reading_process_is_an_error(jet_file, tmp_path):
+    torch.set_num_threads(1)
+    job = tiny_job(jet_file, epochs=200)
+
+    def kill_reader(event):
+        if isinstance(event, Progress) and event.step == 3:
+            for process in multiprocessing.active_children():
+                process.kill()
+            time.sleep(5)  # until the signal comes: in the middle of a fork, Python would only warn of it
+
+    machine = Machine(torch.device("cpu"), num_workers=1)
+    with pytest.raises(DataError, match="a process that reads jets has died"):
+        fit(job, RunFolder(tmp_path), machine, report=kill_reader)
+    assert not multiprocessing.active_children()
+
+
+def test_the_number_of_reading_processes_changes_nothing(jet_file, tmp_path):
+    job = tiny_job(jet_file, epochs=1)
+    run_job(job, tmp_path / "none")
+    (tmp_path / "two").mkdir()
+    fit(job, RunFolder(tmp_path / "two"), Machine(torch.device("cpu"), num_workers=2))
+    assert_same_run(tmp_path / "two", tmp_path / "none")

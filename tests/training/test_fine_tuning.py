@@ -1,0 +1,130 @@
+"""Starting from another tagger's weights."""
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from test_fit import tensors_of
+from weaver.nn.model.ParticleTransformer import ParticleTransformer as WeaverParticleTransformer
+
+from conftest import FIXTURES
+from jets import make_jets
+from partt.cli.main import main
+from partt.data.files.root_files import write_tree
+from partt.model.weaver_weights import export_particle_transformer, import_particle_transformer
+from partt.tagger.tagger_file import load_tagger
+from partt.training.fine_tuning import weights_to_start_from
+from training_jobs import TINY_RECIPE, run_job, tiny_job
+
+
+@pytest.fixture(scope="module")
+def jetclass_run(jet_file, tmp_path_factory):
+    out = tmp_path_factory.mktemp("jetclass")
+    run_job(tiny_job(jet_file, epochs=1), out)
+    return out
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Enter a folder with jets of the top landscape's layout, and recipes."""
+    table = make_jets(200)
+    table["label"] = (np.arange(200) % 2).astype(np.int32)
+    write_tree(tmp_path / "top.root", table)
+    recipe = {**TINY_RECIPE, "data_config": "top_landscape_kin", "epochs": 1}
+    (tmp_path / "tune.yaml").write_text(yaml.safe_dump(recipe))
+    (tmp_path / "full.yaml").write_text(yaml.safe_dump({**recipe, "data_config": "jetclass_full"}))
+    (tmp_path / "pfn.yaml").write_text(yaml.safe_dump({**recipe, "model": {"name": "pfn"}}))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def train(recipe, tagger, *options):
+    files = [
+        "--train",
+        "top.root",
+        "--val-fraction",
+        "0.3",
+        "--out",
+        "run",
+        "--threads",
+        "1",
+        "--workers",
+        "0",
+    ]
+    return main(["train", recipe, *files, "--init-from", str(tagger), *options])
+
+
+def test_the_head_is_new_and_what_is_frozen_stays(folder, jetclass_run, capsys):
+    tagger = load_tagger(jetclass_run / "best.safetensors")
+    freeze = "fine_tuning.freeze=[particle_embedding.*, pair_embedding.*, blocks.*, class_*, norm.*]"
+    assert train("tune.yaml", jetclass_run / "best.safetensors", "--set", freeze) == 0
+    output = capsys.readouterr().out
+    assert "with a new last layer" in output
+    assert "(34 to train)" in output
+    tuned = load_tagger(folder / "run" / "best.safetensors")
+    assert len(tuned.class_names) == 2
+    after = tuned.model.state_dict()
+    for name, tensor in tagger.model.state_dict().items():  # what frozen BatchNorms remember, too
+        assert name.startswith("head.") or torch.equal(tensor, after[name]), name
+    assert after["head.weight"].shape == (2, 16)
+
+
+def test_resuming_another_tagger_is_refused(folder, jetclass_run, capsys):
+    assert train("tune.yaml", jetclass_run / "best.safetensors") == 0
+    assert train("tune.yaml", jetclass_run / "best.safetensors", "--resume") == 0
+    assert train("tune.yaml", folder / "run" / "best.safetensors", "--resume") == 2
+    assert "initial_tagger: " in capsys.readouterr().err
+
+
+def test_the_same_classes_keep_the_head(jet_file, jetclass_run, tmp_path):
+    job = tiny_job(jet_file, steps=1, epochs=None, optimizer={"lr": 1e-20}, model=job_model(dropout=0.5))
+    initial = weights_to_start_from(jetclass_run / "best.safetensors", job.recipe, job.train.config)
+    assert not initial.new_head
+    run_job(job, tmp_path, initial_weights=initial.tensors)
+    head = load_tagger(jetclass_run / "best.safetensors").model.head.weight
+    assert torch.equal(tensors_of(tmp_path)["model/head.weight"], head)
+
+
+def test_from_weights_that_weaver_trained(tmp_path):
+    """As the paper fine-tunes: JetClass weights, the converted top landscape, the shipped recipe."""
+    torch.manual_seed(0)
+    theirs = WeaverParticleTransformer(7, num_classes=10, use_pre_activation_pair=False, fc_params=[])
+    config, expected = import_particle_transformer(theirs.state_dict(), "0.5")
+    state = export_particle_transformer(expected, config, "0.4")
+    torch.save({f"mod.{name}": tensor for name, tensor in state.items()}, tmp_path / "ParT_kin.pt")
+    jets, start, out = tmp_path / "top.root", tmp_path / "start.safetensors", tmp_path / "run"
+    assert main(["convert", "toplandscape", str(FIXTURES / "top_landscape.h5"), "--out", str(jets)]) == 0
+    options = ["--arch", "part", "--features", "kin", "--dialect", "0.4", "--out", str(start)]
+    assert main(["import-weaver", str(tmp_path / "ParT_kin.pt"), *options]) == 0
+    changes = ["batch_size=8", "jets_per_epoch=16", "epochs=1", "optimizer.lr=1e-20"]
+    options = [f"--set={change}" for change in changes]
+    options += ["--val-fraction", "0.3", "--init-from", str(start), "--out", str(out)]
+    options += ["--threads", "1", "--workers", "0"]
+    assert main(["train", "top_landscape_fine_tune", "--train", str(jets), *options]) == 0
+    tuned = load_tagger(out / "best.safetensors")
+    assert tuned.class_names == ("jet_isTop", "jet_isQCD")
+    for name, parameter in tuned.model.named_parameters():
+        if name.startswith("head."):
+            assert len(parameter) == 2
+        else:
+            assert torch.allclose(parameter, expected[name], rtol=1e-6), name
+
+
+def job_model(**settings):
+    return {"name": "part", "settings": {**TINY_RECIPE["model"]["settings"], **settings}}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options", "code", "message"),
+    [
+        ("pfn.yaml", [], 2, "it is a part, but the recipe's model is pfn"),
+        ("full.yaml", [], 2, "those of jetclass_full are part_pt_log"),
+        ("tune.yaml", ["--set", "fine_tuning.freeze=[nothing.*]"], 2, "'nothing.*' matches no parameter"),
+        ("tune.yaml", ["--set", "model.settings.width=32"], 3, "the weights do not fit the network"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_one_line(folder, jetclass_run, capsys, recipe, options, code, message):
+    assert train(recipe, jetclass_run / "best.safetensors", *options) == code
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

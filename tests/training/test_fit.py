@@ -1,0 +1,207 @@
+"""Runs: they learn, leave a complete folder, and go on exactly after a stop."""
+
+import json
+
+import pytest
+import torch
+
+from partt.errors import ConfigError, DataError
+from partt.tagger.tagger_file import load_tagger
+from partt.training.checkpoints import load_newest
+from partt.training.events import EpochEnded, Notice, Progress, Started
+from partt.training.metrics_log import read_metrics
+from partt.training.recipe import load_recipe
+from partt.training.run_folder import RunFolder, locked_run_folder
+from training_jobs import run_job, stop_after, tiny_job, tiny_recipe
+
+TIMES = {"seconds"}
+
+
+def tensors_of(out):
+    return load_newest(RunFolder(out).checkpoints, pytest.fail).tensors
+
+
+def metrics_of(out):
+    lines = read_metrics(RunFolder(out))
+    return [{key: value for key, value in line.items() if key not in TIMES} for line in lines]
+
+
+def assert_same_run(out, expected):
+    mine, theirs = tensors_of(out), tensors_of(expected)
+    assert mine.keys() == theirs.keys()
+    assert any(name.startswith("optimizer/") for name in mine)
+    for name, tensor in mine.items():
+        assert torch.equal(tensor, theirs[name]), name
+    assert metrics_of(out) == metrics_of(expected)
+    assert load_tagger(out / "best.safetensors").sha256 == load_tagger(expected / "best.safetensors").sha256
+
+
+def test_a_run_leaves_a_complete_folder(jet_file, tmp_path):
+    events = []
+    result = run_job(tiny_job(jet_file), tmp_path / "run", report=events.append)
+    assert (result.state.step, result.state.epoch, result.stopped) == (18, 3, False)
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {
+        "best.safetensors",
+        "checkpoints",
+        "curves.png",
+        "data_config.yaml",
+        "environment.json",
+        "lock",
+        "metrics.jsonl",
+        "recipe.yaml",
+        "run.json",
+        "tensorboard",
+    }
+    assert load_recipe(str(tmp_path / "run" / "recipe.yaml")).optimizer == tiny_recipe().optimizer
+    tagger = load_tagger(tmp_path / "run" / "best.safetensors")
+    assert tagger.class_names[0] == "QCD"
+    (environment,) = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert environment["versions"]["torch"]
+    assert environment["git"]["partt"] is None or environment["git"]["partt"]["commit"]
+    epochs = read_metrics(RunFolder(tmp_path / "run"), "epoch")
+    assert [line["epoch"] for line in epochs] == [0, 1, 2]
+    assert 0 < epochs[0]["validation_auc"] < 1
+    assert epochs[0]["validation_num_jets"] + 0 == tiny_job(jet_file).validation_index.num_jets
+    assert list((tmp_path / "run" / "tensorboard").iterdir())
+    assert isinstance(events[0], Started)
+    assert sum(isinstance(event, EpochEnded) for event in events) == 3
+    steps = [event.step for event in events if isinstance(event, Progress)]
+    assert steps == list(range(1, 19))
+    checkpoints = {path.name for path in (tmp_path / "run" / "checkpoints").glob("*.json")}
+    kept = {2, 3, result.state.best_epoch + 1}  # the newest two, and the best
+    assert checkpoints == {f"step-{6 * epoch:09d}-epoch-{epoch:05d}.json" for epoch in kept}
+
+
+def test_the_best_checkpoint_is_kept(jet_file, tmp_path):
+    job = tiny_job(jet_file, optimizer={"lr": 1e-12}, metric="loss", epochs=5, keep_checkpoints=1)
+    best = run_job(job, tmp_path).state.best_epoch
+    names = sorted(path.name for path in (tmp_path / "checkpoints").glob("*.json"))
+    assert names == sorted({f"step-{6 * epoch:09d}-epoch-{epoch:05d}.json" for epoch in (best + 1, 5)})
+
+
+def test_same_seed_same_weights_other_seed_others(jet_file, tmp_path):
+    for name, seed in (("a", 7), ("b", 7), ("c", 8)):
+        run_job(tiny_job(jet_file, seed=seed, steps=4, epochs=None), tmp_path / name)
+    assert_same_run(tmp_path / "a", tmp_path / "b")
+    name = "model/head.weight"
+    assert not torch.equal(tensors_of(tmp_path / "a")[name], tensors_of(tmp_path / "c")[name])
+
+
+@pytest.mark.parametrize("schedule", ["constant", "flat_decay", "cosine", "one_cycle"])
+@pytest.mark.parametrize("optimizer", ["ranger", "adamw"])
+def test_resuming_in_the_middle_of_an_epoch_is_exact(jet_file, tmp_path, optimizer, schedule):
+    job = tiny_job(
+        jet_file,
+        optimizer={"name": optimizer, "lr": 1e-2, "weight_decay": 0.01},
+        schedule={"name": schedule, "warmup_steps": 0 if schedule == "one_cycle" else 3},
+        accumulate=2,
+        clip_norm=1.0,
+        epochs=2,
+    )
+    run_job(job, tmp_path / "whole")
+    assert run_job(job, tmp_path / "parts", should_stop=stop_after(4)).stopped
+    torch.manual_seed(12345)  # whatever else a process has done
+    assert run_job(job, tmp_path / "parts", resume=True, should_stop=stop_after(5)).stopped
+    assert not run_job(job, tmp_path / "parts", resume=True).stopped
+    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+
+
+def test_a_stop_in_validation_saves_and_validates_again(jet_file, tmp_path):
+    job = tiny_job(jet_file, epochs=2)
+    run_job(job, tmp_path / "whole")
+    # steps 1 to 6 ask once each, then validation asks before each batch
+    stopped = run_job(job, tmp_path / "parts", should_stop=stop_after(8))
+    assert stopped.stopped
+    assert (stopped.state.step, stopped.state.epoch) == (6, 0)
+    run_job(job, tmp_path / "parts", resume=True)
+    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+
+
+def test_a_finished_run_resumes_to_nothing(jet_file, tmp_path):
+    job = tiny_job(jet_file, epochs=1)
+    run_job(job, tmp_path)
+    before = tensors_of(tmp_path)
+    result = run_job(job, tmp_path, resume=True)
+    assert (result.state.step, result.stopped) == (6, False)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in tensors_of(tmp_path).items())
+
+
+def test_accumulation_computes_the_same_gradient(jet_file, tmp_path):
+    """Without BatchNorm and dropout, two halves of a batch give the same step as the whole."""
+    network = {"name": "pfn"}
+    for accumulate in (1, 2):
+        job = tiny_job(jet_file, model=network, accumulate=accumulate, steps=1, epochs=None)
+        run_job(job, tmp_path / str(accumulate))
+    one, two = tensors_of(tmp_path / "1"), tensors_of(tmp_path / "2")
+    for name, tensor in one.items():
+        if name.startswith("model/") and tensor.is_floating_point() and "running" not in name:
+            torch.testing.assert_close(tensor, two[name], rtol=1e-4, atol=1e-6)
+
+
+def test_early_stopping(jet_file, tmp_path):
+    job = tiny_job(jet_file, optimizer={"lr": 1e-12}, metric="loss", patience=2, epochs=9, batch_size=48)
+    result = run_job(job, tmp_path)
+    assert result.state.epoch - 1 - result.state.best_epoch == 2
+    assert result.state.epoch < 9
+
+
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(jet_file, tmp_path):
+    job = tiny_job(jet_file)
+    run_job(job, tmp_path / "whole")
+    run_job(job, tmp_path / "run", should_stop=stop_after(12))
+    newest = max((tmp_path / "run" / "checkpoints").glob("*.pt"))
+    contents = bytearray(newest.read_bytes())
+    contents[len(contents) // 2] ^= 1
+    newest.write_bytes(contents)
+    events = []
+    run_job(job, tmp_path / "run", resume=True, report=events.append)
+    assert any(isinstance(event, Notice) and "sha256" in event.text for event in events)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    checkpoints = list((tmp_path / "run" / "checkpoints").glob("*.pt"))
+    assert 2 <= len(checkpoints) <= 3  # the newest two, and the best one
+    for path in checkpoints:
+        path.write_bytes(b"")
+    with pytest.raises(DataError, match=f"all {len(checkpoints)} checkpoints .* are damaged"):
+        run_job(job, tmp_path / "run", resume=True)
+
+
+def test_a_changed_config_is_refused(jet_file, tmp_path):
+    run_job(tiny_job(jet_file, steps=1, epochs=None), tmp_path)
+    with pytest.raises(ConfigError, match="has a run already; add --resume"):
+        run_job(tiny_job(jet_file, steps=1, epochs=None), tmp_path)
+    changes = {"optimizer": {"name": "ranger", "lr": 0.1}, "batch_size": 32}
+    changed = tiny_job(jet_file, seed=8, steps=1, epochs=None, **changes)
+    with pytest.raises(ConfigError) as caught:
+        run_job(changed, tmp_path, resume=True)
+    for difference in (
+        "recipe.optimizer.lr: 0.01 before, 0.1 now",
+        "recipe.batch_size: 16 before, 32 now",
+        "seed: 7 before, 8 now",
+    ):
+        assert difference in str(caught.value)
+
+
+def test_changed_files_are_refused(jet_file, tmp_path):
+    jets = tmp_path / "jets.root"
+    jets.write_bytes(jet_file.read_bytes())
+    run_job(tiny_job(jets, steps=1, epochs=None), tmp_path / "run")
+    other = jets.rename(tmp_path / "other.root")
+    with pytest.raises(ConfigError, match=r"train\.files\..*jets\.root: .* before, \(none\) now"):
+        run_job(tiny_job(other, steps=1, epochs=None), tmp_path / "run", resume=True)
+
+
+def test_two_runs_in_one_folder(tmp_path):
+    with (
+        locked_run_folder(tmp_path),
+        pytest.raises(ConfigError, match="another process is training in"),
+        locked_run_folder(tmp_path),
+    ):
+        pass
+    with locked_run_folder(tmp_path):
+        pass
+
+
+def test_the_batch_must_divide(jet_file, tmp_path):
+    with pytest.raises(ConfigError, match="make it a multiple of 3"):
+        run_job(tiny_job(jet_file, accumulate=3), tmp_path)

@@ -1,0 +1,96 @@
+import re
+
+import pytest
+import torch
+import yaml
+
+from conftest import ROOT
+from partt.config import load_record
+from partt.data.config.data_config import load_data_config
+from partt.errors import ConfigError
+from partt.model.registry import build_network
+from partt.training.recipe import Recipe, load_recipe
+from training_jobs import TINY_RECIPE, tiny_recipe
+
+
+@pytest.fixture
+def recipe_file(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(TINY_RECIPE))
+    return path
+
+
+def test_a_recipe_loads_back_equal(tmp_path):
+    recipe = tiny_recipe(clip_norm=1.0, fine_tuning={"freeze": ["blocks.*"]})
+    (tmp_path / "recipe.yaml").write_text(recipe.to_yaml())
+    assert load_record(tmp_path / "recipe.yaml", Recipe) == recipe
+
+
+def test_overrides_change_keys(recipe_file):
+    changes = ["optimizer.lr=3e-4", "schedule.name=cosine", "model.settings.num_blocks=2", "patience=4"]
+    recipe = load_recipe(str(recipe_file), changes)
+    assert recipe.optimizer.lr == 3e-4
+    assert recipe.schedule.name == "cosine"
+    assert recipe.model.settings["num_blocks"] == 2
+    assert recipe.patience == 4
+    assert recipe.optimizer.name == "ranger"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optimizer.lrr=1", r"--set optimizer.lrr=1: optimizer.lrr: unknown key \(did you mean 'lr'\?\)"),
+        (
+            "optimizer.lr=fast",
+            r"--set optimizer.lr=fast: optimizer.lr: should be a valid number, found 'fast'",
+        ),
+        ("optimizer.lr=-1", r"greater than 0"),
+        ("epochs=null", "give either epochs or steps"),
+        ("model.name=prt", "no network 'prt'"),
+        ("model.settings.widht=3", "widht"),
+        ("batch_size.x=3", "batch_size has no keys inside"),
+        ("batch_size", "should be KEY=VALUE"),
+        ("schedule.warmup_steps=2.5", "warmup_steps"),
+    ],
+)
+def test_wrong_overrides_are_explained(recipe_file, override, message):
+    with pytest.raises(ConfigError, match=message):
+        load_recipe(str(recipe_file), [override])
+
+
+def test_errors_name_the_line(recipe_file):
+    recipe_file.write_text(recipe_file.read_text().replace("batch_size: 16", "batch_size: 16\nbatchsize: 3"))
+    with pytest.raises(
+        ConfigError, match=r"recipe.yaml:2: batchsize: unknown key \(did you mean 'batch_size'"
+    ):
+        load_recipe(str(recipe_file))
+
+
+def test_a_data_config_beside_the_recipe_is_found(recipe_file):
+    (recipe_file.parent / "mine.yaml").write_text("")
+    recipe = load_recipe(str(recipe_file), ["data_config=mine.yaml"])
+    assert recipe.data_config == str(recipe_file.parent / "mine.yaml")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "training").glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_recipes_load(path):
+    recipe = load_recipe(path.stem)
+    config = load_data_config(recipe.data_config)
+    with torch.device("meta"):
+        model = build_network(
+            recipe.model.name,
+            recipe.model.network_config(),
+            len(config.particles.variables),
+            len(config.class_names),
+        )
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    row = rf"\| `{path.stem}` \|[^|]*\| {num_parameters:,} \|"
+    assert re.search(row, (ROOT / "training" / "README.md").read_text()), num_parameters
+
+
+def test_the_published_recipe():
+    recipe = load_recipe("jetclass_part_full")
+    assert (recipe.batch_size, recipe.epochs, recipe.jets_per_epoch) == (512, 50, 10_240_000)
+    assert (recipe.optimizer.name, recipe.optimizer.lr, recipe.optimizer.weight_decay) == ("ranger", 1e-3, 0)
+    assert recipe.model.settings == {"trim": True}
+    assert recipe.metric == "accuracy"

@@ -1,0 +1,121 @@
+"""`partt train` as users meet it."""
+
+import shlex
+
+import numpy as np
+import pytest
+import yaml
+
+from jets import make_jets, write_jets
+from partt.cli import train
+from partt.cli.main import main
+from partt.data.files.root_files import write_tree
+from partt.tagger.tagger_file import load_tagger
+from training_jobs import TINY_RECIPE
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Enter a folder with a recipe and files of two classes."""
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump({**TINY_RECIPE, "epochs": 1}))
+    for seed, (name, label) in enumerate([("qcd", "QCD"), ("hbb", "Hbb"), ("more", "Hcc")]):
+        write_jets(tmp_path / f"{name}.root", 100, [label], seed)
+    (tmp_path / "typo.yaml").write_text(yaml.safe_dump({**TINY_RECIPE, "epoch": 3}))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def command(text: str) -> int:
+    return main(["train", *shlex.split(text), "--threads", "1", "--workers", "0"])
+
+
+def test_the_first_line_and_the_table(folder, capsys):
+    assert command("tiny.yaml --train QCD:qcd.root Hbb:hbb.root --val more.root --seed 3") == 0
+    first, header, row, best = capsys.readouterr().out.splitlines()
+    assert first.startswith("cpu, 1 thread; part, 5,")
+    assert "training: 200 jets (QCD 100, Hbb 100, Hcc 0" in first
+    assert "validation: 100 jets (QCD 0, Hbb 0, Hcc 100" in first
+    assert len(header) == len(row) == 79  # columns of a terminal
+    assert row.startswith("*    1   ")
+    assert best.endswith("runs/tiny/best.safetensors")
+    load_tagger(folder / "runs" / "tiny" / "best.safetensors")
+
+
+def test_resume_starts_goes_on_and_refuses_changes(folder, capsys):
+    text = "tiny.yaml --train qcd.root hbb.root --val-fraction 0.3 --out run"
+    assert command(f"{text} --resume") == 0
+    assert command(f"{text} --resume") == 0
+    assert command(text) == 2
+    assert "run has a run already; add --resume" in capsys.readouterr().err
+    assert command(f"{text} --resume --set optimizer.lr=0.5 --seed 9") == 2
+    error = capsys.readouterr().err
+    assert "recipe.optimizer.lr: 0.01 before, 0.5 now" in error
+    assert "seed: 1 before, 9 now" in error
+    assert "validation.split" in error
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("tiny.yaml --train none.root --val more.root", 3, "'none.root' matches no file"),
+        ("tiny.yaml --train QDC:qcd.root --val more.root", 2, "'QDC' is no class (did you mean 'QCD'?)"),
+        ("tiny.yaml --train Qcd:qcd.root --val more.root", 2, "'Qcd' is no class (it is QCD)"),
+        (
+            "tiny.yaml --train QCD:hbb.root --val more.root",
+            3,
+            "hbb.root is given as QCD, but its jets are Hbb",
+        ),
+        ("tiny.yaml --train qcd.root --val qcd.root", 3, "for training and for validation"),
+        ("quikc --train qcd.root --val more.root", 2, "did you mean 'quick'?"),
+        ("tiny.yaml --train qcd.root --val more.root --set optimizer.lrr=1", 2, "did you mean 'lr'?"),
+        ("tiny.yaml --train qcd.root --val more.root --device tpu", 2, "no such device"),
+        ("tiny.yaml --train qcd.root --val more.root --device meta", 2, "give cpu, cuda, cuda:N or auto"),
+        ("tiny.yaml --train qcd.root --val more.root --device cuda:99", 2, "GPUs here"),
+        (
+            "tiny.yaml --train qcd.root --val more.root --set metric=auc",
+            2,
+            "metric: auc needs validation jets",
+        ),
+        (
+            "tiny.yaml --train qcd.root --val-fraction 0.00001",
+            3,
+            "no jets are left for validation part, validation fraction 1e-05",
+        ),
+        (
+            "typo.yaml --train qcd.root --val more.root",
+            2,
+            "epoch: unknown key (did you mean 'epochs'?)",
+        ),
+        ("missing.yaml --train qcd.root --val more.root", 2, "missing.yaml"),
+        ("tiny.yaml --train qcd.root --val more.root --init-from none.safetensors", 3, "none.safetensors"),
+        ("tiny.yaml --train qcd.root --val more.root --set precision=bfloat16", 2, "bfloat16 is for GPUs"),
+    ],
+)
+def test_one_line_that_helps(folder, capsys, text, code, message):
+    assert command(text) == code
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert message in error
+
+
+def test_a_bad_jet_stops_the_run_or_is_dropped(folder, capsys):
+    table = make_jets(100, ["QCD"])
+    first = int(np.flatnonzero(table["part_px"].lengths)[0])
+    table["part_px"].contents[table["part_px"].offsets[first]] = np.inf
+    write_tree(folder / "bad.root", table)
+    text = "tiny.yaml --train bad.root --val more.root"
+    assert command(f"{text} --out a") == 3
+    assert f"entry {first}" in capsys.readouterr().err
+    assert command(f"{text} --out b --on-bad-jet drop") == 0
+
+
+def test_the_examples_of_the_help_work_as_written(folder, monkeypatch):
+    monkeypatch.setattr(train, "num_cores", lambda: 1)  # one thread is faster for so small a network
+    for seed, name in enumerate(["QCD", "Hbb"]):
+        (folder / "jets").mkdir(exist_ok=True)
+        write_jets(folder / "jets" / f"{name}.root", 40, [name], seed)
+    lines = [line.strip() for line in train.EXAMPLES.split("more:")[0].splitlines()]
+    examples = [line for line in lines if line.startswith("partt train")]
+    assert len(examples) == 2
+    for example in examples:
+        assert main(shlex.split(example)[1:]) == 0
