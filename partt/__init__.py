@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from partt.prediction.predict import predict
     from partt.sample import sample_files
     from partt.simulation.simulate import simulate
-    from partt.tagger.tagger_file import load_tagger
+    from partt.tagger.loading import load_tagger
+    from partt.training.train import train
 
 __version__ = "0.1.0"
 
@@ -18,11 +19,12 @@ __version__ = "0.1.0"
 _MODULES = {
     "evaluate": "partt.evaluation.evaluate",
     "export": "partt.exporting.export",
-    "load_tagger": "partt.tagger.tagger_file",
+    "load_tagger": "partt.tagger.loading",
     "predict": "partt.prediction.predict",
     "sample_files": "partt.sample",
     "scores_from_arrays": "partt.evaluation.jets",
     "simulate": "partt.simulation.simulate",
+    "train": "partt.training.train",
 }
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "sample_files",
     "scores_from_arrays",
     "simulate",
+    "train",
 ]
 
 

@@ -15,7 +15,7 @@ from partt.data.config.data_config import DataConfig
 from partt.data.files.lists import InputFile
 from partt.data.files.root_files import FileInfo, inspect_file
 from partt.data.packing import pack
-from partt.data.reading.jet_source import Progress, jet_weights
+from partt.data.reading.jet_source import jet_weights
 from partt.data.reweighting import fit_reweighting
 from partt.data.standardization import fit_standardization, variables_to_fit
 from partt.data.variables import (
@@ -32,6 +32,7 @@ from partt.data.variables import (
     select,
 )
 from partt.errors import DataError, ParttError
+from partt.jobs.progress import Progress
 
 ENTRIES_PER_FILE = 2000  # looked at if not told otherwise
 MAX_CLASS_RATIO = 20.0
@@ -161,7 +162,7 @@ def _check_file(
     found = [np.empty(0, np.uint64)]
     summary = report.groups[group]
     names = _names(config, purpose, file)
-    carried = config.monitor_variables if purpose == "train" else config.observers
+    carried = () if purpose == "train" else config.observers
     carried = tuple(name for name in carried if name in names)
     try:
         for start, stop in file.chunks:
@@ -190,11 +191,13 @@ def _count_classes(config: DataConfig, variables: Variables, summary: GroupSumma
 def _read_jets(
     config: DataConfig, variables: Variables, carried: tuple[str, ...], report: CheckReport, units: UnitCheck
 ) -> npt.NDArray[np.uint64]:
-    batch = pack(config, variables, carried=carried)
+    batch = pack(config, variables)
+    for name in carried:
+        variables[name]  # whether it can be computed
     for name in config.input_names:
         report.inputs.setdefault(name, ValueSummary(name)).add(variables[name])
     units.add(variables, batch)
-    full_lengths = batch.lengths + batch.num_cut
+    full_lengths = batch.inputs.main.lengths + batch.num_cut
     report.num_jets += len(batch)
     report.num_without_particles += int((full_lengths == 0).sum())
     report.num_cut_jets += int((batch.num_cut > 0).sum())

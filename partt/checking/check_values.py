@@ -33,7 +33,7 @@ class UnitCheck:
 
     def add(self, variables: Variables, batch: JetBatch) -> None:
         """Note the values of some jets of one file."""
-        if batch.momenta is not None:
+        if batch.inputs.main.momenta is not None:
             summary = self.jet_pt.setdefault(variables.url, ValueSummary("jet pT"))
             summary.add(_jet_pt(batch))
         for name, column in variables.branches.items():
@@ -109,8 +109,9 @@ def _bits(values: Array) -> npt.NDArray[np.uint64]:
 
 def _jet_pt(batch: JetBatch) -> npt.NDArray[np.float64]:
     """Return the transverse momentum of each jet with particles, in the files' unit."""
-    momenta = np.empty((0, 4)) if batch.momenta is None else batch.momenta.numpy()
-    usable = (batch.lengths > 0).numpy() & ~batch.bad.numpy()
-    jet_of_row = np.repeat(np.arange(len(batch)), batch.lengths.numpy())
+    particles = batch.inputs.main
+    momenta = np.empty((0, 4)) if particles.momenta is None else particles.momenta.numpy()
+    usable = (particles.lengths > 0).numpy() & ~batch.bad.numpy()
+    jet_of_row = np.repeat(np.arange(len(batch)), particles.lengths.numpy())
     px, py = (np.bincount(jet_of_row, momenta[:, axis], len(batch)) for axis in (0, 1))
     return np.asarray(np.hypot(px, py)[usable], dtype=np.float64)

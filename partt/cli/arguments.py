@@ -1,13 +1,6 @@
-"""Arguments that verbs share: numbers, devices. What does not fit is refused with a message that says so."""
+"""Arguments that verbs share: numbers. What does not fit is refused with a message that says so."""
 
 import argparse
-import os
-from typing import TYPE_CHECKING
-
-from partt.errors import ConfigError
-
-if TYPE_CHECKING:
-    import torch
 
 
 def count(text: str) -> int:
@@ -33,27 +26,3 @@ def fraction(text: str) -> float:
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"must be a number between 0 and 1, not {text!r}")
     return value
-
-
-def choose_device(name: str, local_rank: int | None = None) -> "torch.device":
-    """Return the device that --device names; auto: a GPU if there is one, one for each local process."""
-    import torch
-
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and local_rank is not None:
-        name = f"cuda:{local_rank}"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"--device {name}: no such device; give cpu, cuda, cuda:N or auto") from error
-    if device.type not in {"cpu", "cuda"}:
-        raise ConfigError(f"--device {name}: give cpu, cuda, cuda:N or auto")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"--device {name}: torch finds {torch.cuda.device_count()} GPUs here")
-    return device
-
-
-def num_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))

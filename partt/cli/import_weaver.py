@@ -2,8 +2,6 @@
 
 import argparse
 
-from partt.errors import DataError
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
@@ -28,31 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the verb."""
-    from partt.data.config.data_config import load_data_config
-    from partt.data.made_up_jets import made_up_jets
-    from partt.model.registry import build_network
-    from partt.model.weaver_weights import import_particle_transformer, import_particlenet, read_weaver_file
-    from partt.tagger.tagger_file import new_tagger, save_tagger
+    from partt.tagger.tagger_file import save_tagger
+    from partt.tagger.weaver import import_weaver
 
-    data_config = load_data_config(f"jetclass_{arguments.features}")
-    weaver_state = read_weaver_file(arguments.file)
-    try:
-        config, state = (
-            import_particle_transformer(weaver_state, arguments.dialect)
-            if arguments.arch == "part"
-            else import_particlenet(weaver_state)
-        )
-    except DataError as error:
-        raise DataError(f"{arguments.file}: {error}") from error
-    num_features, num_classes = len(data_config.particles.variables), len(data_config.class_names)
-    model = build_network(arguments.arch, config, num_features, num_classes)
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        raise DataError(
-            f"{arguments.file} does not fit --features {arguments.features} ({num_features} features, "
-            f"{num_classes} classes): {str(error).splitlines()[1].strip()}"
-        ) from error
-    save_tagger(arguments.out, new_tagger(arguments.arch, model, data_config, made_up_jets()))
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    tagger = import_weaver(arguments.file, arguments.arch, arguments.features, arguments.dialect)
+    save_tagger(arguments.out, tagger)
+    num_parameters, num_classes = tagger.network.num_parameters, len(tagger.class_names)
     print(f"{arguments.out}: {arguments.arch}, {num_parameters:,} parameters, {num_classes} classes")

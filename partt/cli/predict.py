@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 import partt
-from partt.cli.arguments import choose_device, fraction, num_cores, positive
+from partt.cli.arguments import fraction, num_cores, positive
 from partt.cli.screen import make_console, progress_bar
 from partt.errors import ConfigError
 
@@ -96,14 +96,10 @@ def run(options: argparse.Namespace) -> int:
 
     from partt.jobs.stop_signals import stop_on_signal
     from partt.prediction.predict import predict
-    from partt.tagger.any_tagger import load_any_tagger
-    from partt.tagger.onnx_file import OnnxTagger
+    from partt.tagger.loading import load_tagger
 
-    tagger = load_any_tagger(name, options.engine)
-    if not isinstance(tagger, OnnxTagger):
-        tagger.model.to(choose_device(options.device))
-    elif options.device not in {"auto", "cpu"}:
-        raise ConfigError(f"--device {options.device}: exported taggers run on the CPU here")
+    tagger = load_tagger(name, options.engine)
+    tagger.move_to(options.device)
     with stop_on_signal() as should_stop, _progress() as (opening, progress):
         result = predict(
             tagger,

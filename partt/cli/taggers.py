@@ -20,17 +20,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(_: argparse.Namespace) -> int:
     """List the taggers; each is loaded, and so checked."""
+    from partt.tagger.loading import load_torch_tagger
     from partt.tagger.shipped import shipped_taggers, tagger_facts
-    from partt.tagger.tagger_file import load_tagger
 
     console = make_console()
     for name in shipped_taggers():
-        tagger, facts = load_tagger(name), tagger_facts(name)
-        num_parameters = sum(parameter.numel() for parameter in tagger.model.parameters())
+        tagger, facts = load_torch_tagger(name), tagger_facts(name)
         features = [variable.name for variable in tagger.data_config.particles.variables]
         accuracy = f"{facts.accuracy.value:.4f} ± {facts.accuracy.error:.4f}"
         lines = {
-            "network": f"{tagger.network_name}, {num_parameters:,} parameters",
+            "network": f"{tagger.network_name}, {tagger.network.num_parameters:,} parameters",
             "classes": ", ".join(tagger.class_names),
             "features": ", ".join(features),
             "trained on": f"{facts.training_jets:,} simulated jets",

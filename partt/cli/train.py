@@ -5,13 +5,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from partt.cli.arguments import choose_device, count, fraction, num_cores
+from partt.cli.arguments import count, fraction
 from partt.cli.screen import progress_bar
 
 if TYPE_CHECKING:
-    from partt.data.config.data_config import DataConfig
-    from partt.training.job import TrainingJob
-    from partt.training.recipe import Recipe
+    from partt.training.events import Event
 
 STOPPED = 75  # exit code: stopped by a signal after saving; the same command with --resume goes on
 
@@ -100,66 +98,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train, and show how it goes."""
-    import torch
-
     from partt.cli.train_screen import TrainScreen
-    from partt.data.config.data_config import load_data_config
     from partt.jobs.stop_signals import stop_on_signal
-    from partt.training.distributed import connected, world_from_environment
-    from partt.training.events import Notice
-    from partt.training.fine_tuning import weights_to_start_from
-    from partt.training.fit import Machine, fit
-    from partt.training.recipe import load_recipe, recipe_name
-    from partt.training.run_folder import RunFolder, locked_run_folder
+    from partt.training.distributed import world_from_environment
+    from partt.training.train import train
 
-    recipe = load_recipe(options.recipe, options.overrides)
-    world = world_from_environment()
-    device = choose_device(options.device, world.local_rank if world.size > 1 else None)
-    torch.set_num_threads(options.threads or max(1, num_cores() // world.local_size))
-    config = load_data_config(recipe.data_config)
-    initial = weights_to_start_from(options.init_from, recipe, config) if options.init_from else None
-    job = _open_job(options, recipe, config, initial.sha256 if initial else "", show=world.is_first)
-    out = options.out or Path("runs") / recipe_name(options.recipe)
-    machine = Machine(device, world, options.workers)
-    weights = initial.tensors if initial else None
-    with stop_on_signal() as should_stop, connected(world, device), ExitStack() as stack:
-        folder, show = RunFolder(out), None
-        if world.is_first:
-            folder = stack.enter_context(locked_run_folder(out))
-            screen = stack.enter_context(TrainScreen(job, folder))
-            show = screen.show
-            if initial is not None:
-                head = "a new last layer" if initial.new_head else "the last layer too"
-                show(Notice(f"starts from {options.init_from}, with {head}"))
-        result = fit(
-            job,
-            folder,
-            machine,
+    show = world_from_environment().is_first
+    with stop_on_signal() as should_stop, ExitStack() as bar, TrainScreen() as screen:
+        opening = bar.enter_context(progress_bar("opening", unit="files", show=show))
+
+        def report(event: "Event") -> None:
+            bar.close()  # one live line at a time
+            screen.show(event)
+
+        result = train(
+            options.recipe,
+            options.train,
+            validation=options.val_fraction if options.val is None else options.val,
+            out=options.out,
+            overrides=options.overrides,
+            seed=options.seed,
             resume=options.resume,
-            initial_weights=weights,
-            report=show or (lambda _: None),
+            init_from=options.init_from,
+            device=options.device,
+            num_workers=options.workers,
+            num_threads=options.threads,
+            cache=options.cache,
+            on_bad_file=options.on_bad_file,
+            max_bad_fraction=options.max_bad_fraction,
+            on_bad_jet=options.on_bad_jet,
+            opening=opening,
+            report=report,
             should_stop=should_stop,
         )
-        if world.is_first:
-            screen.end(result)
     return STOPPED if result.stopped else 0
-
-
-def _open_job(
-    options: argparse.Namespace, recipe: "Recipe", config: "DataConfig", initial_tagger: str, *, show: bool
-) -> "TrainingJob":
-    from partt.data.files.lists import expand_files
-    from partt.training.job import ReadingOptions, open_job
-
-    reading = ReadingOptions(options.on_bad_file, options.max_bad_fraction, options.on_bad_jet, options.cache)
-    with progress_bar("opening", unit="files", show=show) as progress:
-        return open_job(
-            recipe,
-            config,
-            expand_files(options.train),
-            options.val_fraction if options.val is None else expand_files(options.val),
-            seed=options.seed,
-            reading=reading,
-            initial_tagger=initial_tagger,
-            progress=progress,
-        )

@@ -1,10 +1,12 @@
-"""The record that goes from data to model: packed particles of some jets, without padding.
+"""The record that goes from data to training: inputs of some jets, and what else is known of them.
 
-Axes: B jets, T particles of all jets together, F features.
+Axes: B jets, R targets.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,39 +14,29 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from partt.data import jagged
-from partt.data.jagged import Column, Jagged, take, take_rows
-from partt.errors import DataError
+from partt.data.jagged import take_rows
+from partt.jet_inputs import Collection, JetInputs
 
-PER_PARTICLE = ("particles", "momenta", "points")
-PER_JET = ("labels", "weights", "source_file", "source_entry", "bad", "num_cut", "num_nan")
+Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class JetBatch:
-    """Jets, packed: jet i owns rows offsets[i]:offsets[i + 1] of the per-particle tensors."""
+    """Some jets, packed; all fields but `inputs` have one value, or one row, per jet."""
 
-    particles: Tensor  # (T, F) standardised features
-    momenta: Tensor | None  # (T, 4) px, py, pz, energy in GeV
-    points: Tensor | None  # (T, 2) coordinates, for networks that use them
-    offsets: Tensor  # (B + 1,) int64
-    labels: Tensor | None  # (B,) int64, position in class_names; in prediction -1 for jets without one
+    inputs: JetInputs
+    labels: Tensor | None  # (B,) int64, position in class_names; -1 for jets without a label
     weights: Tensor  # (B,) float32, for the loss
     source_file: Tensor  # (B,) int32, position in the list of files
     source_entry: Tensor  # (B,) int64, entry in that file
     bad: Tensor  # (B,) bool: had an infinite feature or a non-finite momentum; its rows are zero
     num_cut: Tensor  # (B,) int32, particles cut off because the jet was too long
     num_nan: Tensor  # (B,) int32, features that were NaN and are now 0
-    observers: Mapping[str, Column] = field(default_factory=dict)  # carried along, not for the network
+    targets: Tensor | None = None  # (B, R) float32; NaN: not known
 
     def __len__(self) -> int:
         """Return the number of jets."""
-        return len(self.offsets) - 1
-
-    @property
-    def lengths(self) -> Tensor:
-        """Particles per jet (B,)."""
-        return self.offsets.diff()
+        return len(self.weights)
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "JetBatch":
         """Return the batch with its tensors on a device."""
@@ -54,42 +46,37 @@ class JetBatch:
         """Return the batch in page-locked memory, from where copies to a GPU overlap with its work."""
         return self._map_tensors(Tensor.pin_memory)
 
-    def take(self, jets: npt.NDArray[np.int64]) -> "JetBatch":
+    def take(self, jets: Positions) -> "JetBatch":
         """Return the given jets in the given order (on the CPU)."""
-        rows, offsets = take_rows(self.offsets.numpy(), jets)
-
-        def pick(tensor: Tensor | None, positions: npt.NDArray[np.int64]) -> Tensor | None:
-            # numpy's take copies whole rows: thirty times faster here than torch's index_select
-            return None if tensor is None else torch.from_numpy(tensor.numpy().take(positions, axis=0))
-
-        changed: dict[str, Any] = {name: pick(getattr(self, name), rows) for name in PER_PARTICLE}
-        changed |= {name: pick(getattr(self, name), jets) for name in PER_JET}
-        observers = {name: take(column, jets) for name, column in self.observers.items()}
-        return replace(self, offsets=torch.from_numpy(offsets), observers=observers, **changed)
+        return self._map_per_jet(lambda tensor: _pick(tensor, jets), take_inputs(self.inputs, jets))
 
     def slice(self, first: int, last: int) -> "JetBatch":
         """Return jets first..last; the tensors are views."""
-        begin, end = int(self.offsets[first]), int(self.offsets[last])
-
-        def cut(tensor: Tensor | None, start: int, stop: int) -> Tensor | None:
-            return None if tensor is None else tensor[start:stop]
-
-        changed: dict[str, Any] = {name: cut(getattr(self, name), begin, end) for name in PER_PARTICLE}
-        changed |= {name: cut(getattr(self, name), first, last) for name in PER_JET}
-        observers = {name: _slice_column(column, first, last) for name, column in self.observers.items()}
-        return replace(self, offsets=self.offsets[first : last + 1] - begin, observers=observers, **changed)
+        return self._map_per_jet(lambda tensor: tensor[first:last], _slice_inputs(self.inputs, first, last))
 
     def without_bad(self) -> "JetBatch":
         """Return the batch without its bad jets."""
         return self.take(np.flatnonzero(~self.bad.numpy())) if self.bad.any() else self
 
     def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> "JetBatch":
-        changed: dict[str, Any] = {
-            item.name: change(value)
-            for item in fields(self)
-            if isinstance(value := getattr(self, item.name), Tensor)
-        }
-        return replace(self, **changed)
+        return self._map_per_jet(change, self.inputs.map_tensors(change))
+
+    def _map_per_jet(self, change: Callable[[Tensor], Tensor], inputs: JetInputs) -> "JetBatch":
+        values = {name: getattr(self, name) for name in PER_JET}
+        changed: dict[str, Any] = {name: change(value) for name, value in values.items() if value is not None}
+        return replace(self, inputs=inputs, **changed)
+
+
+PER_JET = tuple(item.name for item in fields(JetBatch) if item.name != "inputs")
+
+
+def take_inputs(inputs: JetInputs, jets: Positions) -> JetInputs:
+    """Return the inputs of the given jets in the given order (on the CPU)."""
+    collections = {}
+    for name, collection in inputs.collections.items():
+        rows, offsets = take_rows(collection.offsets.numpy(), jets)
+        collections[name] = collection.with_rows(partial(_pick, positions=rows), torch.from_numpy(offsets))
+    return JetInputs(collections, {name: _pick(group, jets) for name, group in inputs.jet_features.items()})
 
 
 def concatenate(batches: Sequence[JetBatch]) -> JetBatch:
@@ -97,32 +84,37 @@ def concatenate(batches: Sequence[JetBatch]) -> JetBatch:
     if len(batches) == 1:
         return batches[0]
     first = batches[0]
-
-    def join(name: str) -> Tensor | None:
-        return (
-            None if getattr(first, name) is None else torch.cat([getattr(batch, name) for batch in batches])
-        )
-
-    changed: dict[str, Any] = {name: join(name) for name in (*PER_PARTICLE, *PER_JET)}
-    observers = {
-        name: _join_columns(name, [batch.observers[name] for batch in batches]) for name in first.observers
+    joined: dict[str, Any] = {
+        name: torch.cat([getattr(batch, name) for batch in batches])
+        for name in PER_JET
+        if getattr(first, name) is not None
     }
-    lengths = torch.cat([batch.lengths for batch in batches])
+    inputs = [batch.inputs for batch in batches]
+    collections = {name: _join([item.collections[name] for item in inputs]) for name in inputs[0].collections}
+    groups = {
+        name: torch.cat([item.jet_features[name] for item in inputs]) for name in inputs[0].jet_features
+    }
+    return replace(first, inputs=JetInputs(collections, groups), **joined)
+
+
+def _pick(tensor: Tensor, positions: Positions) -> Tensor:
+    # numpy's take copies whole rows: thirty times faster here than torch's index_select
+    return torch.from_numpy(tensor.numpy().take(positions, axis=0))
+
+
+def _slice_inputs(inputs: JetInputs, first: int, last: int) -> JetInputs:
+    collections = {}
+    for name, collection in inputs.collections.items():
+        rows = slice(int(collection.offsets[first]), int(collection.offsets[last]))
+        offsets = collection.offsets[first : last + 1] - rows.start
+        collections[name] = collection.with_rows(operator.itemgetter(rows), offsets)
+    return JetInputs(collections, {name: group[first:last] for name, group in inputs.jet_features.items()})
+
+
+def _join(parts: Sequence[Collection]) -> Collection:
+    lengths = torch.cat([part.lengths for part in parts])
     offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    return replace(first, offsets=offsets, observers=observers, **changed)
-
-
-def _slice_column(column: Column, first: int, last: int) -> Column:
-    if not isinstance(column, Jagged):
-        return column[first:last]
-    offsets = column.offsets[first : last + 1]
-    return Jagged(column.contents[offsets[0] : offsets[-1]], offsets - offsets[0])
-
-
-def _join_columns(name: str, columns: Sequence[Column]) -> Column:
-    try:
-        return jagged.concatenate(columns)
-    except TypeError as error:
-        raise DataError(
-            f"{name} has one value per jet in some files, and one per particle in others"
-        ) from error
+    groups = {name: torch.cat([part.groups[name] for part in parts]) for name in parts[0].groups}
+    features, momenta, points = (groups.pop(name, None) for name in ("features", "momenta", "points"))
+    assert features is not None  # noqa: S101 (for mypy)
+    return Collection(features, offsets, momenta, points, groups)

@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from partt.data.config.data_config import DataConfig, InputGroup
-from partt.data.jagged import Array, Column, Jagged
+from partt.data.config.data_config import PARTICLES, DataConfig, InputGroup
+from partt.data.jagged import Array, Jagged
 from partt.data.jet_batch import JetBatch
 from partt.data.standardization import standardize, variables_to_fit
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError
+from partt.jet_inputs import Collection, JetInputs
 
 
 def pack(
@@ -23,10 +24,9 @@ def pack(
     *,
     labels: npt.NDArray[np.int64] | None = None,
     weights: npt.NDArray[np.float32] | None = None,
-    carried: tuple[str, ...] = (),
     dtype: npt.DTypeLike = np.float32,
 ) -> JetBatch:
-    """Make a batch of all jets of `variables`; `carried` names the observers that go with it.
+    """Make a batch of all jets of `variables`.
 
     Jets longer than `length` are cut. NaN features become 0 and are counted. A jet with an infinite feature
     or a non-finite momentum is marked as bad, and its rows are zero.
@@ -41,11 +41,14 @@ def pack(
     # Filled feature by feature and turned once: three times faster than filling rows.
     rows = {name: torch.from_numpy(np.ascontiguousarray(block.T)) for name, block in blocks.items()}
     num_jets = len(variables.entries)
-    return JetBatch(
-        particles=rows["particles"],
+    particles = Collection(
+        features=rows["particles"],
+        offsets=torch.from_numpy(layout.offsets),
         momenta=rows.get("momenta"),
         points=rows.get("points"),
-        offsets=torch.from_numpy(layout.offsets),
+    )
+    return JetBatch(
+        inputs=JetInputs({PARTICLES: particles}),
         labels=None if labels is None else torch.from_numpy(labels),
         weights=torch.ones(num_jets) if weights is None else torch.from_numpy(weights),
         source_file=torch.zeros(num_jets, dtype=torch.int32),
@@ -53,7 +56,6 @@ def pack(
         bad=torch.from_numpy(bad),
         num_cut=torch.from_numpy(layout.num_cut.astype(np.int32)),
         num_nan=torch.from_numpy(num_nan),
-        observers={name: _carried(config, variables, name) for name in carried},
     )
 
 
@@ -113,17 +115,6 @@ def _clean(blocks: dict[str, Array], layout: _Layout) -> tuple[npt.NDArray[np.in
         for block in blocks.values():
             block[:, bad[layout.jet_of_row]] = 0
     return num_nan, bad
-
-
-def _carried(config: DataConfig, variables: Variables, name: str) -> Column:
-    """Return an observer raw, or a monitor variable that is an input as it enters the network, uncut."""
-    column = variables[name]
-    inputs = {variable.name: variable for group in config.groups for variable in group.variables}
-    if name not in config.monitor_variables or name not in inputs or not isinstance(column, Jagged):
-        return column
-    values = np.empty(len(column.contents), dtype=np.float32)
-    standardize(column.contents, inputs[name], values)
-    return Jagged(np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf), column.offsets)
 
 
 def _check_lengths(variables: Variables, name: str, column: Jagged, layout: _Layout) -> None:

@@ -74,8 +74,8 @@ class Variables(Mapping[str, Column]):
 
 
 def names_for(config: DataConfig, purpose: Purpose) -> set[str]:
-    """Return the variables that a job needs of every file (prediction does without labels and weights)."""
-    carried = config.monitor_variables if purpose == "train" else config.observers
+    """Return the variables that a job needs of every file; prediction needs observers, but no labels."""
+    carried = config.observers if purpose == "predict" else ()
     return {*config.input_names, *carried} | names_for_index(config, purpose)
 
 

@@ -10,10 +10,11 @@ from partt.data.standardization import variables_to_fit
 from partt.errors import ConfigError
 from partt.exporting.preprocess_json import write_preprocess_json
 from partt.exporting.proof import largest_difference
-from partt.exporting.tracing import DEFAULT_OPSET, Axes, Inputs, input_axes, record
+from partt.exporting.tracing import DEFAULT_OPSET, Axes, InputKind, input_axes, trace
 from partt.exporting.units import input_units
+from partt.tagger.loading import load_torch_tagger
 from partt.tagger.onnx_file import PRODUCER, SUFFIX, OnnxHeader, fingerprint, import_onnx, new_session
-from partt.tagger.tagger_file import Tagger, load_tagger, with_hash
+from partt.tagger.tagger_file import TorchTagger
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,11 @@ class ExportResult:
 
 
 def export(
-    tagger: Tagger | str | Path, out: str | Path, *, inputs: Inputs = "raw", opset: int = DEFAULT_OPSET
+    tagger: TorchTagger | str | Path,
+    out: str | Path,
+    *,
+    inputs: InputKind = "raw",
+    opset: int = DEFAULT_OPSET,
 ) -> ExportResult:
     """Write a tagger as one ONNX file, after its scores are found equal to torch's.
 
@@ -39,10 +44,11 @@ def export(
     if out.suffix != SUFFIX:
         raise ConfigError(f"--out {out}: the name of an ONNX file ends in {SUFFIX}")
     onnx = import_onnx("onnx")
-    tagger = with_hash(tagger if isinstance(tagger, Tagger) else load_tagger(tagger))
+    tagger = tagger if isinstance(tagger, TorchTagger) else load_torch_tagger(tagger)
+    tagger = tagger.with_hash()
     if variables_to_fit(tagger.data_config):
         raise ConfigError("the tagger's data config has scales that are not fitted yet")
-    model = record(tagger, inputs, opset)
+    model = trace(tagger, inputs, opset)
     difference = largest_difference(tagger, inputs, new_session(model.SerializeToString()))
 
     header = OnnxHeader(

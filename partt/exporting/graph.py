@@ -4,50 +4,38 @@ Axes: N jets, P slots for the particles of a jet, F features, C classes.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
-from partt.data.config.data_config import InputGroup, InputVariable
+from partt.data.config.data_config import PARTICLES, InputGroup, InputVariable
 from partt.data.jagged import Jagged, Table
 from partt.errors import ConfigError
 from partt.exporting.formulas import TorchVariables
+from partt.jet_inputs import PaddedCollection, PaddedInputs
+from partt.model.heads import CLASSES
+from partt.model.network import Network
 from partt.tagger.onnx_file import NUM_PARTICLES, raw_branches
-from partt.tagger.tagger_file import Tagger
+from partt.tagger.tagger_file import TorchTagger
 
 
-class DenseNetwork(Protocol):
-    """What a network must have to be exported: the same network on padded jets."""
-
-    def forward_dense(
-        self, particles: Tensor, momenta: Tensor | None, mask: Tensor, points: Tensor | None = None
-    ) -> Tensor:
-        """Return logits (N, C) from features (N, P, F), momenta (N, P, 4), mask (N, P), points (N, P, 2)."""
-        ...
-
-
-def dense_network(tagger: Tagger) -> DenseNetwork:
+def exportable_network(tagger: TorchTagger) -> Network:
     """Return the tagger's network; one that cannot be exported is an error."""
-    if not hasattr(tagger.model, "forward_dense"):
+    network = tagger.network
+    if not network.backbone.has_padded_twin:
         raise ConfigError(
-            f"the network {tagger.network_name} cannot be exported: {type(tagger.model).__name__} has no "
-            "forward_dense(particles, momenta, mask, points), the same network on padded jets"
+            f"the network {network.name} cannot be exported: {type(network.backbone).__name__} has no "
+            "embed_padded(inputs), the same network on padded jets"
         )
-    return cast("DenseNetwork", tagger.model)
-
-
-def min_slots(tagger: Tagger) -> int:
-    """Return how many slots the network needs at least, whether they hold particles or not."""
-    return int(getattr(tagger.model, "min_slots", 1))
+    return network
 
 
 class RawTagger(nn.Module):
     """Branches as files have them -> scores; formulas, standardisation and network inside."""
 
-    def __init__(self, tagger: Tagger) -> None:
+    def __init__(self, tagger: TorchTagger) -> None:
         super().__init__()
-        self.model = cast("nn.Module", dense_network(tagger))
+        self.network = exportable_network(tagger)
         self.config = tagger.data_config
         self.branches = raw_branches(tagger.data_config)
         # float inputs, because some programs can give nothing else; inside, numbers have the branch's type
@@ -65,7 +53,7 @@ class RawTagger(nn.Module):
             mask = slots < num_particles.clamp(max=self.config.particles.length)[:, None]
         blocks = {group.name: self._block(group, variables, mask) for group in self.config.groups}
         bad = torch.stack([(block - block != 0).any(-1).any(-1) for block in blocks.values()]).any(0)  # (N,)
-        scores = _scores(self.model, blocks, mask)
+        scores = _scores(self.network, blocks, mask)
         # where() after the network: jets do not meet in it
         return torch.where(bad[:, None], torch.nan, scores).unbind(1)
 
@@ -84,9 +72,9 @@ class RawTagger(nn.Module):
 class StandardisedTagger(nn.Module):
     """weaver-core's interface: padded inputs (N, F, P), standardised by the caller -> `softmax` (N, C)."""
 
-    def __init__(self, tagger: Tagger) -> None:
+    def __init__(self, tagger: TorchTagger) -> None:
         super().__init__()
-        self.model = cast("nn.Module", dense_network(tagger))
+        self.network = exportable_network(tagger)
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Return scores (N, C) from pf_features (N, F, P) and the other groups of the data config."""
@@ -96,14 +84,14 @@ class StandardisedTagger(nn.Module):
             for name, block in inputs.items()
             if name != "pf_mask"
         }
-        return _scores(self.model, blocks, mask)
+        return _scores(self.network, blocks, mask)
 
 
-def _scores(model: nn.Module, blocks: Mapping[str, Tensor], mask: Tensor) -> Tensor:
-    network: DenseNetwork = cast("Any", model)
-    logits = network.forward_dense(
-        blocks["pf_features"], blocks.get("pf_vectors"), mask, blocks.get("pf_points")
+def _scores(network: Network, blocks: Mapping[str, Tensor], mask: Tensor) -> Tensor:
+    particles = PaddedCollection(
+        blocks["pf_features"], mask, blocks.get("pf_vectors"), blocks.get("pf_points")
     )
+    logits = network.forward_padded(PaddedInputs({PARTICLES: particles}))[CLASSES]
     return logits.softmax(dim=1)
 
 

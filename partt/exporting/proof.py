@@ -14,9 +14,10 @@ from partt.data.jagged import Array, Column, Jagged, Table, num_jets
 from partt.data.packing import pack
 from partt.data.variables import Variables
 from partt.errors import NumericalError
-from partt.exporting.tracing import Inputs
+from partt.exporting.tracing import InputKind
+from partt.model.heads import CLASSES
 from partt.tagger.onnx_file import Feed, feeder, run_session
-from partt.tagger.tagger_file import Tagger
+from partt.tagger.tagger_file import TorchTagger
 
 TOLERANCE = 1e-5  # of a score
 LENGTHS = (0, 1, 2, 17, 64, 128)
@@ -24,7 +25,7 @@ BATCHES = ((0,), (1,), (2,), (17,), (64,), (128,), (0, 0), LENGTHS, LENGTHS[::-1
 JITTER = 0.01  # of random particles, so that no two are equal
 
 
-def largest_difference(tagger: Tagger, inputs: Inputs, session: Any) -> float:
+def largest_difference(tagger: TorchTagger, inputs: InputKind, session: Any) -> float:
     """Return by how much a score differs at most from torch's; a NumericalError if by too much."""
     largest = 0.0
     for jets in _batches(tagger):
@@ -42,11 +43,11 @@ def largest_difference(tagger: Tagger, inputs: Inputs, session: Any) -> float:
     return largest
 
 
-def torch_scores(tagger: Tagger, jets: Table) -> npt.NDArray[np.float64]:
+def torch_scores(tagger: TorchTagger, jets: Table) -> npt.NDArray[np.float64]:
     """Return the scores (N, C) of the tagger in float32; NaN for bad jets."""
     batch = pack(tagger.data_config, _variables(tagger, jets))
     with torch.inference_mode():
-        logits = tagger.logits(batch)
+        logits = tagger.network(batch.inputs)[CLASSES]
     scores: npt.NDArray[np.float64] = logits.double().softmax(dim=1).numpy()
     scores[batch.bad.numpy()] = np.nan
     return scores
@@ -73,7 +74,7 @@ def random_jets(jets: Table, lengths: Sequence[int], seed: int) -> Table:
     return {name: drawn(column) for name, column in jets.items()}
 
 
-def _batches(tagger: Tagger) -> Iterator[Table]:
+def _batches(tagger: TorchTagger) -> Iterator[Table]:
     """Yield the reference jets and random ones, some longer than the network takes, all in float32."""
     jets = {name: _single(column) for name, column in tagger.reference_jets.items()}
     yield jets
@@ -82,7 +83,7 @@ def _batches(tagger: Tagger) -> Iterator[Table]:
         yield random_jets(jets, lengths, seed)
 
 
-def _feeds(tagger: Tagger, inputs: Inputs, jets: Table) -> Iterator[Feed]:
+def _feeds(tagger: TorchTagger, inputs: InputKind, jets: Table) -> Iterator[Feed]:
     """Yield all jets as one batch, as short as it can be, and with more slots full of nonsense."""
     source = feeder(inputs, tagger.data_config, _variables(tagger, jets))
     feed = source.feed(np.arange(num_jets(jets)))
@@ -96,7 +97,7 @@ def _feeds(tagger: Tagger, inputs: Inputs, jets: Table) -> Iterator[Feed]:
     }
 
 
-def _variables(tagger: Tagger, jets: Table) -> Variables:
+def _variables(tagger: TorchTagger, jets: Table) -> Variables:
     entries = np.arange(num_jets(jets))
     return Variables(jets, tagger.data_config.formulas, "jets of the check", entries)
 

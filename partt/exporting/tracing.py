@@ -1,4 +1,4 @@
-"""Record a module with torch, as an ONNX model that takes any number of jets and particles."""
+"""Trace a module with torch into an ONNX model that takes any number of jets and particles."""
 
 import copy
 import logging
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from partt.data.jagged import Jagged
 from partt.errors import ConfigError
-from partt.exporting.graph import RawTagger, StandardisedTagger, min_slots
+from partt.exporting.graph import RawTagger, StandardisedTagger
 from partt.tagger.onnx_file import NUM_PARTICLES, import_onnx, raw_branches
-from partt.tagger.tagger_file import Tagger
+from partt.tagger.tagger_file import TorchTagger
 
-Inputs: TypeAlias = Literal["raw", "standardised"]
+InputKind: TypeAlias = Literal["raw", "standardised"]
 Axes: TypeAlias = dict[str, tuple[str | int, ...]]
 
 OPSETS = range(18, 24)
@@ -26,28 +26,28 @@ OUTPUT = "partt.output."  # and a number, before outputs get their names
 EXAMPLE_SIZES = {"jets": 3, "particles": 19}  # unlike each other and 0 and 1, which torch would take as fixed
 
 
-def record(tagger: Tagger, inputs: Inputs, opset: int) -> Any:
+def trace(tagger: TorchTagger, inputs: InputKind, opset: int) -> Any:
     """Return the tagger as an onnx.ModelProto, with nothing in it but operators and weights."""
     if opset not in OPSETS:
         raise ConfigError(f"--opset {opset}: give a number from {OPSETS[0]} to {OPSETS[-1]}")
     onnx, _ = import_onnx("onnx"), import_onnx("onnxscript")  # torch needs the second one
-    tagger = replace(tagger, model=copy.deepcopy(tagger.model).cpu().float().eval())
+    tagger = replace(tagger, network=copy.deepcopy(tagger.network).cpu().float().eval())
     if inputs == "raw":
         module: nn.Module = RawTagger(tagger)
         outputs = [f"score_{name}" for name in tagger.class_names]
     else:
         module, outputs = StandardisedTagger(tagger), ["softmax"]
     axes = input_axes(tagger, inputs)
-    model = _record(module.eval(), axes, len(outputs), min_slots(tagger), opset)
+    model = _export(module.eval(), axes, len(outputs), tagger.network.backbone.min_slots, opset)
     _clear_notes(model)
     _name_outputs(model, outputs)
     _name_axes(model, axes)
-    _give_slots(onnx, model, axes, min_slots(tagger))
+    _give_slots(onnx, model, axes, tagger.network.backbone.min_slots)
     onnx.checker.check_model(model)
     return model
 
 
-def input_axes(tagger: Tagger, inputs: Inputs) -> Axes:
+def input_axes(tagger: TorchTagger, inputs: InputKind) -> Axes:
     """Return the axes of every input, in their order."""
     if inputs == "standardised":
         groups = tagger.data_config.inputs.groups
@@ -60,7 +60,7 @@ def input_axes(tagger: Tagger, inputs: Inputs) -> Axes:
     return axes
 
 
-def _record(module: nn.Module, axes: Axes, num_outputs: int, num_slots: int, opset: int) -> Any:
+def _export(module: nn.Module, axes: Axes, num_outputs: int, num_slots: int, opset: int) -> Any:
     example = {
         name: torch.zeros([axis if isinstance(axis, int) else EXAMPLE_SIZES[axis] for axis in shape])
         for name, shape in axes.items()
@@ -75,7 +75,7 @@ def _record(module: nn.Module, axes: Axes, num_outputs: int, num_slots: int, ops
     arguments: tuple[dict[str, Tensor]] = (example,)
     with _quiet():
         program = torch.export.export(module, arguments, dynamic_shapes=(shapes,), strict=False)
-        recorded = torch.onnx.export(
+        exported = torch.onnx.export(
             program,
             dynamo=True,
             input_names=list(axes),
@@ -84,9 +84,9 @@ def _record(module: nn.Module, axes: Axes, num_outputs: int, num_slots: int, ops
             external_data=False,
             verbose=False,
         )
-    if recorded is None:
+    if exported is None:
         raise AssertionError("torch.onnx.export returned nothing")
-    return recorded.model_proto
+    return exported.model_proto
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import re
 
 from partt.data.config.data_config import DataConfig, branches_to_read
-from partt.exporting.tracing import Inputs
+from partt.exporting.tracing import InputKind
 from partt.tagger.onnx_file import NUM_PARTICLES, raw_branches
 
 # the end of a branch's name -> its unit; partt's data configs expect GeV and mm
@@ -16,7 +16,7 @@ _UNITS = (
 _OTHER = "as in the files that the tagger was trained on"
 
 
-def input_units(config: DataConfig, inputs: Inputs) -> dict[str, str]:
+def input_units(config: DataConfig, inputs: InputKind) -> dict[str, str]:
     """Return the unit of every input by name."""
     if inputs == "standardised":
         return {name: "GeV" if name == "pf_vectors" else "1" for name in config.inputs.groups}

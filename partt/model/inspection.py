@@ -8,13 +8,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from partt.errors import ConfigError
+from partt.jet_inputs import JetInputs
 from partt.model.grouping import group_jets, take_rows
+from partt.model.heads import CLASSES
+from partt.model.network import Network
 from partt.model.particle_transformer import AttentionMaps, ParticleTransformer
 
 
 @dataclass(frozen=True, eq=False)
 class JetInspection:
-    """The inner life of one jet."""
+    """Logits, embedding and attention of one jet."""
 
     logits: Tensor  # (C,)
     embedding: Tensor  # (D,) what the head sees
@@ -23,22 +27,22 @@ class JetInspection:
 
 
 @torch.no_grad()
-def inspect_jets(
-    network: ParticleTransformer, particles: Tensor, momenta: Tensor, offsets: Tensor
-) -> list[JetInspection]:
-    """Return logits, embedding and attention maps of every jet; the network must be in evaluation mode.
-
-    particles (T, F), momenta (T, 4) in GeV, offsets (B + 1), as for the network itself.
-    """
+def inspect_jets(network: Network, inputs: JetInputs) -> list[JetInspection]:
+    """Return logits, embedding and attention maps of every jet; the network must be in evaluation mode."""
+    backbone = network.backbone
+    if not isinstance(backbone, ParticleTransformer):
+        raise ConfigError(f"{network.name} has no attention to look at; Particle Transformers have")
     if network.training:
-        raise ValueError("inspect_jets wants network.eval(): dropout would blur the attention maps")
-    lengths = offsets.diff().tolist()
+        raise ValueError("inspect_jets needs network.eval(): dropout would blur the attention maps")
+    jets = inputs.main
+    lengths = jets.lengths.tolist()
     inspections: dict[int, JetInspection] = {}
-    for group in group_jets(offsets):
+    for group in group_jets(jets.offsets):
         maps = AttentionMaps()
-        x, bias = network.embed(take_rows(particles, group.rows), take_rows(momenta, group.rows))
-        embeddings = network.norm(network.encode(x, bias, group.mask, maps))
-        logits = network.head(embeddings)
+        momenta = None if jets.momenta is None else take_rows(jets.momenta, group.rows)
+        x, bias = backbone.embed_group(take_rows(jets.features, group.rows), momenta)
+        embeddings = backbone.norm(backbone.encode(x, bias, group.mask, maps)[0])
+        logits = network.outputs(embeddings)[CLASSES]
         attention = torch.stack(maps.particles)  # (L, H, G, P, P)
         class_attention = torch.stack(maps.token)  # (K, G, H, 1 + P)
         for index, jet in enumerate(group.jets.tolist()):

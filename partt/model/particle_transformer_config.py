@@ -1,13 +1,11 @@
 """The configurations of the Particle Transformer (arXiv:2202.03772)."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import PositiveInt, model_validator
 
 from partt.config import Record
-
-Probability = Annotated[float, Field(ge=0, lt=1)]
-Widths = Annotated[tuple[PositiveInt, ...], Field(strict=False)]  # YAML has lists, not tuples
+from partt.model.config_types import Probability, Widths
 
 
 class ParticleTransformerConfig(Record):

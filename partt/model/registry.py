@@ -10,51 +10,33 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from pydantic import ValidationError
-from torch import Tensor, nn
 
 from partt.config import Record, did_you_mean
 from partt.errors import ConfigError
-from partt.model.cpu.allocator import keep_freed_memory
+from partt.jet_inputs import InputShape
+from partt.model.network import Backbone, Network
 from partt.model.particle_transformer_config import PRESETS, ParticleTransformerConfig
 
 ENTRY_POINT_GROUP = "partt.models"
 
 
-class Network(Protocol):
-    """What every network is: an nn.Module with a config that is called like this.
-
-    It turns particles (T, F), momenta (T, 4) in GeV if `needs_momenta`, offsets (B + 1), and points
-    (T, 2) if `needs_points`, into logits (B, C).
-    """
-
-    config: Record
-    needs_momenta: bool
-    needs_points: bool
-
-    def __call__(
-        self, particles: Tensor, momenta: Tensor | None, offsets: Tensor, points: Tensor | None = None
-    ) -> Tensor:
-        """Return the logits."""
-        ...
-
-
 @dataclass(frozen=True)
 class NetworkKind:
-    """A config class and the function that builds its network.
+    """A config class and the backbone that is built from it.
 
-    `build` takes the config, the number of features and the number of classes; `preset` are keys of the
-    config that differ from its defaults under this name.
+    `backbone` takes the config and the shape of the inputs; `preset` are keys of the config that differ from
+    its defaults under this name.
     """
 
     config_type: type[Record]
-    build: Callable[[Any, int, int], nn.Module]
+    backbone: Callable[[Any, InputShape], Backbone]
     preset: Mapping[str, object] = field(default_factory=dict)
 
 
-# name -> (module, config class, network class): imported when asked for
+# name -> (module, config class, backbone): imported when asked for
 _BASELINES = {
     "particlenet": ("particlenet", "ParticleNetConfig", "ParticleNet"),
     "pfn": ("pfn", "PFNConfig", "PFN"),
@@ -75,9 +57,9 @@ def network_kind(name: str) -> NetworkKind:
 
         return NetworkKind(ParticleTransformerConfig, ParticleTransformer, PRESETS[name])
     if name in _BASELINES:
-        module_name, config_type, network_type = _BASELINES[name]
+        module_name, config_type, backbone = _BASELINES[name]
         module = importlib.import_module(f"partt.model.baselines.{module_name}")
-        return NetworkKind(getattr(module, config_type), getattr(module, network_type))
+        return NetworkKind(getattr(module, config_type), getattr(module, backbone))
     for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
         return cast("NetworkKind", point.load())
     known = network_names()
@@ -94,7 +76,6 @@ def network_config(name: str, options: Mapping[str, object] | None = None) -> Re
         raise ConfigError(f"network {name}: {'; '.join(faults)}") from error
 
 
-def build_network(name: str, config: Record, num_features: int, num_classes: int) -> nn.Module:
-    """Build a network with new weights, drawn from torch's random numbers."""
-    keep_freed_memory()
-    return network_kind(name).build(config, num_features, num_classes)
+def build_network(name: str, config: Record, shape: InputShape, heads: Mapping[str, int]) -> Network:
+    """Build a network with new weights, drawn from torch's random numbers; `heads`: task -> outputs."""
+    return Network(name, network_kind(name).backbone(config, shape), heads)

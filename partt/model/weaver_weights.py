@@ -17,6 +17,7 @@ from torch import Tensor
 
 from partt.errors import DataError
 from partt.model.baselines.particlenet import ParticleNetConfig
+from partt.model.heads import CLASSES
 from partt.model.particle_transformer_config import ParticleTransformerConfig
 
 State: TypeAlias = dict[str, Tensor]
@@ -34,7 +35,9 @@ _BLOCK_PARTS = (  # weaver's name inside a block, ours
     ("fc2", "feed_forward.fc2"),
     ("w_resid", "feed_forward.residual_scale"),
 )
-_CONVOLUTION = re.compile(r"pair_embedding\.linears\.\d+\.weight")
+BACKBONE, HEAD = "backbone.", f"heads.{CLASSES}."
+_CONVOLUTION = re.compile(rf"{re.escape(BACKBONE)}pair_embedding\.linears\.\d+\.weight")
+_PARTICLENET_HEAD = {"fc.0.0.": f"{HEAD}hidden.0.", "fc.1.": f"{HEAD}output."}
 
 
 def import_particle_transformer(
@@ -59,7 +62,8 @@ def import_particle_transformer(
                 f"unknown weight {name!r}: not the Particle Transformer of the published networks"
             )
         state[ours] = tensor[..., 0] if _CONVOLUTION.fullmatch(ours) else tensor
-    state["class_token"] = state["class_token"].flatten()
+    token = f"{BACKBONE}class_token"
+    state[token] = state[token].flatten()
     return config, _move_channels(state, config, to="0.5") if dialect == "0.4" else state
 
 
@@ -100,12 +104,29 @@ def import_particlenet(weaver_state: Mapping[str, Tensor]) -> tuple[ParticleNetC
         convolutions=tuple(tuple(widths[index]) for index in sorted(widths)),
         hidden_width=len(state["fc.0.0.weight"]),
     )
-    return config, {f"weaver.{name}": tensor for name, tensor in state.items()}
+    return config, {_particlenet_name(name): tensor for name, tensor in state.items()}
 
 
 def export_particlenet(state: Mapping[str, Tensor]) -> State:
     """Return the weaver state dict of a ParticleNet."""
-    return {name.removeprefix("weaver."): tensor for name, tensor in state.items()}
+    to_weaver = {ours: weaver for weaver, ours in _PARTICLENET_HEAD.items()}
+    return {
+        _with_start(name.removeprefix(f"{BACKBONE}weaver."), to_weaver): tensor
+        for name, tensor in state.items()
+    }
+
+
+def _particlenet_name(weaver: str) -> str:
+    ours = _with_start(weaver, _PARTICLENET_HEAD)
+    return ours if ours != weaver else f"{BACKBONE}weaver.{weaver}"
+
+
+def _with_start(name: str, starts: Mapping[str, str]) -> str:
+    """Exchange the start of a name."""
+    for start, other in starts.items():
+        if name.startswith(start):
+            return other + name.removeprefix(start)
+    return name
 
 
 def read_weaver_file(path: str | Path) -> State:
@@ -160,7 +181,7 @@ def tell_dialect(weaver_state: Mapping[str, Tensor], given: Dialect | None) -> D
 
 def _names(config: ParticleTransformerConfig) -> dict[str, str]:
     """Return weaver's name -> ours, of modules and of parameters that are not in a module."""
-    names = {"cls_token": "class_token", "norm": "norm", "fc.0": "head"}
+    names = {"cls_token": "class_token", "norm": "norm"}
     names["embed.input_bn"] = "particle_embedding.input_norm"
     for index in range(len(config.embedding_widths) + 1):
         names[f"embed.embed.{3 * index}"] = f"particle_embedding.norms.{index}"
@@ -177,7 +198,7 @@ def _names(config: ParticleTransformerConfig) -> dict[str, str]:
         for index in range(count):
             for part, our_part in _BLOCK_PARTS:
                 names[f"{kind}.{index}.{part}"] = f"{ours}.{index}.{our_part}"
-    return names
+    return {weaver: f"{BACKBONE}{ours}" for weaver, ours in names.items()} | {"fc.0": f"{HEAD}output"}
 
 
 def _read_config(state: Mapping[str, Tensor], *, pair_last_activation: bool) -> ParticleTransformerConfig:

@@ -11,11 +11,11 @@ from partt.data.variables import Variables, labels_of, names_for_index, passes_s
 from partt.errors import ParttError
 from partt.prediction.job import ChunkTask, InputPlan, Options
 from partt.scores.scores import Scores
-from partt.tagger.any_tagger import AnyTagger
 from partt.tagger.inference import Each
+from partt.tagger.tagger import Tagger
 
 
-def score_chunk(tagger: AnyTagger, options: Options, task: ChunkTask, each: Each = map) -> Scores:
+def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = map) -> Scores:
     """Read and score the entries of a chunk; `each` computes batches like `map`."""
     config, plan = tagger.data_config, task.plan
     variables = read_variables(config, _names(config, plan), plan.file, task.start, task.stop)
@@ -44,9 +44,7 @@ def score_chunk(tagger: AnyTagger, options: Options, task: ChunkTask, each: Each
     )
 
 
-def attempt_chunk(
-    tagger: AnyTagger, options: Options, task: ChunkTask, each: Each = map
-) -> Scores | ParttError:
+def attempt_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = map) -> Scores | ParttError:
     """Score a chunk; an error is returned, not raised: what to do about a bad file is decided elsewhere."""
     try:
         return score_chunk(tagger, options, task, each)

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,12 +16,13 @@ import numpy as np
 import torch
 
 from partt.errors import ConfigError, OutputError, ParttError
+from partt.model.cpu.allocator import keep_freed_memory
 from partt.prediction.chunks import attempt_chunk
 from partt.prediction.job import ChunkTask, Options
 from partt.scores.scores import Scores
-from partt.tagger.any_tagger import AnyTagger, load_any_tagger, to_bytes
-from partt.tagger.inference import Outputs, Positions, sharing_threads
-from partt.tagger.tagger_file import Tagger
+from partt.tagger.inference import BatchScores, Positions, sharing_threads
+from partt.tagger.loading import load_tagger
+from partt.tagger.tagger import Tagger
 
 Results: TypeAlias = Generator[tuple[ChunkTask, Scores | ParttError], None, None]
 ShouldStop: TypeAlias = Callable[[], bool]
@@ -73,7 +73,7 @@ def _wait(future: Any, should_stop: ShouldStop) -> Scores | ParttError:
 
 
 def score_here(
-    tagger: AnyTagger,
+    tagger: Tagger,
     options: Options,
     tasks: Iterable[ChunkTask],
     *,
@@ -85,12 +85,12 @@ def score_here(
     with ThreadPoolExecutor(num_threads + 1) as readers, sharing_threads(num_threads) as each:
 
         def each_counted(
-            run: Callable[[Positions], Outputs], batches: Sequence[Positions]
-        ) -> Iterable[Outputs]:
-            def run_and_count(batch: Positions) -> Outputs:
-                outputs = run(batch)
+            run: Callable[[Positions], BatchScores], batches: Sequence[Positions]
+        ) -> Iterable[BatchScores]:
+            def run_and_count(batch: Positions) -> BatchScores:
+                scores = run(batch)
                 count(len(batch))
-                return outputs
+                return scores
 
             return each(run_and_count, batches)
 
@@ -107,7 +107,7 @@ def score_here(
 
 
 def score_on_cluster(
-    tagger: AnyTagger,
+    tagger: Tagger,
     options: Options,
     tasks: Iterable[ChunkTask],
     *,
@@ -123,8 +123,8 @@ def score_on_cluster(
     distributed = _import_distributed()
     with _client(distributed, scheduler, num_workers) as client:
         # As a task, not as data: it is made again where a worker that had it dies.
-        contents = client.submit(bytes, to_bytes(tagger), pure=False)
-        name = "tagger.safetensors" if isinstance(tagger, Tagger) else "tagger.onnx"
+        contents = client.submit(bytes, tagger.to_bytes(), pure=False)
+        name = f"tagger{tagger.file_suffix}"
 
         def submit(task: ChunkTask) -> Any:
             return client.submit(
@@ -145,7 +145,7 @@ def score_on_cluster(
             ) from error
 
 
-_taggers: dict[str, AnyTagger] = {}  # of a worker, by their hash
+_taggers: dict[str, Tagger] = {}  # of a worker, by their hash
 _loading = threading.Lock()
 
 
@@ -155,10 +155,11 @@ def _score_on_worker(
     with _loading:
         if sha256 not in _taggers:
             torch.set_num_threads(1)  # as in sharing_threads
+            keep_freed_memory()
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / name
                 path.write_bytes(contents)
-                _taggers[sha256] = replace(load_any_tagger(path), sha256=sha256)
+                _taggers[sha256] = load_tagger(path)
     return attempt_chunk(_taggers[sha256], options, task)
 
 

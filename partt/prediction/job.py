@@ -10,9 +10,10 @@ from partt.data.config.data_config import DataConfig
 from partt.data.files.info import FileInfo, is_number_type
 from partt.data.files.lists import InputFile
 from partt.data.files.root_files import MAX_CHUNK
-from partt.data.reading.jet_source import BadFile, BadFilePolicy, Progress, check_losses, open_files
+from partt.data.reading.jet_source import BadFile, BadFilePolicy, check_losses, open_files
 from partt.data.variables import missing_branches, names_for_index, require_branches
 from partt.errors import ConfigError, DataError
+from partt.jobs.progress import Progress
 from partt.scores.discriminants import Discriminant
 from partt.scores.scores import column_names, own_columns
 

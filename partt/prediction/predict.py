@@ -36,8 +36,8 @@ from partt.prediction.records import (
 from partt.prediction.writing import write_output
 from partt.scores.discriminants import parse_discriminant
 from partt.scores.scores import Scores
-from partt.tagger.any_tagger import AnyTagger, load_any_tagger, require_embeddings
-from partt.tagger.tagger_file import Tagger, with_hash
+from partt.tagger.loading import load_tagger
+from partt.tagger.tagger import Tagger
 
 Progress = Callable[[int, int], None]  # done, in total
 Paths = str | Path | Sequence[str | Path]
@@ -78,7 +78,7 @@ class PredictResult:
 
 
 def predict(
-    tagger: AnyTagger | str | Path,
+    tagger: Tagger | str | Path,
     files: Paths,
     out: str | Path,
     *,
@@ -104,9 +104,7 @@ def predict(
     where it is, on `num_threads` threads (default: as many as torch uses), or on a dask cluster: that of
     `scheduler`, or `num_workers` processes here.
     """
-    tagger = load_any_tagger(tagger) if isinstance(tagger, str | Path) else tagger
-    if isinstance(tagger, Tagger):
-        tagger = with_hash(tagger)
+    tagger = (load_tagger(tagger) if isinstance(tagger, str | Path) else tagger).with_hash()
     out = Path(out)
     options = Options(
         tuple(parse_discriminant(text, tagger.class_names) for text in discriminants),
@@ -116,7 +114,7 @@ def predict(
         _format(out, format),
     )
     if embeddings:
-        require_embeddings(tagger)  # before anything is read
+        tagger.require_embeddings()  # before anything is read
     policy = BadFilePolicy(on_bad_file == "skip", max_bad_fraction)
     inputs = expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)])
     opened = open_inputs(inputs, tagger.data_config, options, policy, opening)
@@ -172,7 +170,7 @@ class _Todo:
 
 
 def _what_to_do(
-    tagger: AnyTagger, options: Options, plans: Sequence[InputPlan], paths: Sequence[Path]
+    tagger: Tagger, options: Options, plans: Sequence[InputPlan], paths: Sequence[Path]
 ) -> tuple[list[_Todo], list[Output]]:
     """Return the outputs that are to be made, and those that are complete."""
     todo: list[_Todo] = []
@@ -236,13 +234,13 @@ def _format(out: Path, asked: Literal["root", "parquet"] | None) -> Literal["roo
     return named
 
 
-def _summary(result: PredictResult, tagger: AnyTagger, options: Options) -> Summary:
+def _summary(result: PredictResult, tagger: Tagger, options: Options) -> Summary:
     return Summary(
         tagger_sha256=tagger.sha256,
         network=tagger.network_name,
         class_names=list(tagger.class_names),
         options=options.describe(),
-        versions=versions("torch" if isinstance(tagger, Tagger) else "onnxruntime"),
+        versions=versions(tagger.library),
         balance=result.balance,
         jets_per_second=result.jets_per_second,
         outputs=[

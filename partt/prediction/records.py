@@ -18,7 +18,7 @@ from partt.data.files.root_files import read_note
 from partt.errors import ConfigError, DataError
 from partt.prediction.job import InputPlan, Options
 from partt.prediction.outputs import alone
-from partt.tagger.any_tagger import AnyTagger
+from partt.tagger.tagger import Tagger
 
 NAME = "predict.json"
 
@@ -93,7 +93,7 @@ class Summary(Record):
     left_out: list[str]  # columns that were asked for, and why they are not there
 
 
-def origin_of(plan: InputPlan, tagger: AnyTagger, options: Options) -> Origin:
+def origin_of(plan: InputPlan, tagger: Tagger, options: Options) -> Origin:
     """Return what decides the contents of a file's output."""
     url = plan.file.url
     return Origin(

@@ -1,9 +1,9 @@
-"""Variables -> scores: the selected jets through a network, in batches of jets of similar length.
+"""Variables -> scores: the selected jets in batches of similar length, whatever runs the network.
 
-Every operation runs on one thread, and what stands together in a batch depends on the jets alone: results are
-the same however many threads share the batches.
+Every operation runs on one thread, and which jets share a batch depends on the jets alone: results are the
+same however many threads share the batches.
 
-Axes: N jets, B selected jets, C classes, D width of the embedding.
+Axes: N jets, B jets of a batch, C classes, D width of the embedding.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,26 +11,43 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
 
 from partt.data.config.data_config import DataConfig
-from partt.data.jet_batch import JetBatch
-from partt.data.packing import pack
 from partt.data.variables import Variables, passes_selection
-from partt.errors import ConfigError
-
-# Particles of a batch: enough for a network to form groups of equal length, few enough to share them out.
-ROWS_PER_BATCH = {"cpu": 8192}
-ROWS_PER_BATCH_ELSEWHERE = 262_144
+from partt.model.cpu.allocator import keep_freed_memory
 
 Positions: TypeAlias = npt.NDArray[np.int64]
-Outputs: TypeAlias = tuple[Tensor, Tensor | None]  # logits (B, C), embeddings (B, D)
-Each: TypeAlias = Callable[[Callable[[Positions], Outputs], Sequence[Positions]], Iterable[Outputs]]
+
+
+@dataclass(frozen=True, eq=False)
+class BatchScores:
+    """What a network says of the jets of a batch."""
+
+    probabilities: npt.NDArray[np.floating]  # (B, C)
+    embeddings: npt.NDArray[np.float32] | None = None  # (B, D)
+
+
+Each: TypeAlias = Callable[[Callable[[Positions], BatchScores], Sequence[Positions]], Iterable[BatchScores]]
+
+
+class RunnableJets(Protocol):
+    """Jets in the form that a network takes."""
+
+    @property
+    def lengths(self) -> Positions:
+        """Particles per jet (N,)."""
+
+    @property
+    def bad(self) -> npt.NDArray[np.bool_]:
+        """Jets that the network must not see (N,)."""
+
+    def run(self, batch: Positions) -> BatchScores:
+        """Return the scores of some of the jets."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,35 +60,31 @@ class TaggedJets:
     bad: npt.NDArray[np.bool_]  # (N,) selected, but an input or an output is not finite
 
 
-def tag(
-    model: nn.Module,
+def score_jets(
     config: DataConfig,
     variables: Variables,
+    prepare: Callable[[Variables], RunnableJets],
     *,
-    with_embeddings: bool = False,
+    rows_per_batch: int,
+    embedding_width: int | None = None,
     each: Each = map,
 ) -> TaggedJets:
-    """Return the scores of jets; `each` computes batches like `map`, in any way that keeps their order."""
-    if model.training:
-        raise ConfigError(
-            "the network is in training mode, and would learn from these jets: call model.eval()"
-        )
-    selected = passes_selection(config, variables, "predict")
-    jets = pack(config, variables if selected.all() else variables.take(np.flatnonzero(selected)))
-    good = np.flatnonzero(~jets.bad.numpy())
-    batches = length_batches(jets.lengths.numpy(), good, _rows_per_batch(model))
-    outputs = list(each(lambda batch: _run(model, jets, batch, with_embeddings=with_embeddings), batches))
+    """Return the scores of jets; `each` computes batches like `map`, in any way that keeps their order.
 
-    places = np.flatnonzero(selected)[np.concatenate(batches)] if batches else good
-    logits = np.full((len(selected), len(config.class_names)), np.nan)
+    Batches have about `rows_per_batch` particles. With `embedding_width`, batches must have embeddings too.
+    """
+    selected = passes_selection(config, variables, "predict")
+    places = np.flatnonzero(selected)
+    jets = prepare(variables if selected.all() else variables.take(places))
+    batches = length_batches(jets.lengths, np.flatnonzero(~jets.bad), rows_per_batch)
+    probabilities = np.full((len(selected), len(config.class_names)), np.nan)
     embeddings = None
-    if with_embeddings:
-        embeddings = np.full((len(selected), embedding_width(model)), np.nan, dtype=np.float32)
-    if outputs:
-        logits[places] = torch.cat([output for output, _ in outputs]).double().numpy()
+    if embedding_width is not None:
+        embeddings = np.full((len(selected), embedding_width), np.nan, dtype=np.float32)
+    for batch, scores in zip(batches, each(jets.run, batches), strict=True):
+        probabilities[places[batch]] = scores.probabilities
         if embeddings is not None:
-            embeddings[places] = torch.cat([output for _, output in outputs if output is not None]).numpy()
-    probabilities = torch.from_numpy(logits).softmax(dim=1).numpy()
+            embeddings[places[batch]] = scores.embeddings
     bad = selected & np.isnan(probabilities).any(axis=1)
     probabilities[bad] = np.nan
     return TaggedJets(probabilities, embeddings, selected, bad)
@@ -86,20 +99,13 @@ def length_batches(lengths: npt.NDArray[np.int64], jets: Positions, max_rows: in
     return [order[start:end] for start, end in pairwise(edges)]
 
 
-def embedding_width(model: nn.Module) -> int:
-    """Return the width of the jets' embeddings; an error for a network that has none."""
-    if not hasattr(model, "embed_jets"):
-        raise ConfigError(f"{type(model).__name__} has no embeddings of jets; Particle Transformers have")
-    width: int = model.head.in_features  # type: ignore[union-attr, assignment]
-    return width
-
-
 @contextmanager
 def sharing_threads(num_threads: int | None = None) -> Iterator[Each]:
     """Yield an `each` that shares batches between threads (default: as many as torch uses).
 
     Meanwhile torch uses one thread for each operation: no sum then depends on the number of threads.
     """
+    keep_freed_memory()
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     pool = ThreadPoolExecutor(num_threads or before)
@@ -108,21 +114,3 @@ def sharing_threads(num_threads: int | None = None) -> Iterator[Each]:
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(before)
-
-
-@torch.inference_mode()
-def _run(model: nn.Module, jets: JetBatch, batch: Positions, *, with_embeddings: bool) -> Outputs:
-    some = jets.take(batch).to(_device(model))
-    if not with_embeddings:
-        logits: Tensor = model(some.particles, some.momenta, some.offsets, some.points)
-        return logits.cpu(), None
-    embeddings: Tensor = model.embed_jets(some.particles, some.momenta, some.offsets)  # type: ignore[operator]
-    return model.head(embeddings).cpu(), embeddings.float().cpu()  # type: ignore[operator]
-
-
-def _rows_per_batch(model: nn.Module) -> int:
-    return ROWS_PER_BATCH.get(_device(model).type, ROWS_PER_BATCH_ELSEWHERE)
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device

@@ -10,29 +10,29 @@ import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from pydantic import ValidationError
 
 import partt
 from partt.config import Record, parse_record
 from partt.data.config.data_config import DataConfig, branches_to_read
 from partt.data.jagged import Array, Column, Jagged, take_rows
-from partt.data.jet_batch import JetBatch
+from partt.data.jet_batch import JetBatch, take_inputs
 from partt.data.packing import pack
-from partt.data.variables import Variables, passes_selection, renamed_branch
+from partt.data.variables import Variables, renamed_branch
 from partt.errors import ConfigError, DataError
-from partt.tagger.inference import Each, Outputs, Positions, TaggedJets, length_batches
+from partt.tagger.inference import BatchScores, Each, Positions, TaggedJets, score_jets
+from partt.tagger.tagger import Tagger
 
 SUFFIX = ".onnx"
 PRODUCER = "partt"
 FORMAT_VERSION = 1
 NUM_PARTICLES = "num_particles"
-NO_EMBEDDINGS = "an exported tagger gives scores, no embeddings: use the tagger file"
 ROWS_PER_BATCH = 1024  # particles: what onnxruntime is fastest with on a CPU (benchmarks/bench_export.py)
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -70,7 +70,7 @@ class OnnxHeader(Record):
 
 
 @dataclass(frozen=True, eq=False)
-class OnnxTagger:
+class OnnxTagger(Tagger):
     """An exported tagger, ready to run."""
 
     header: OnnxHeader
@@ -79,10 +79,8 @@ class OnnxTagger:
     contents: bytes  # of the file
     sha256: str  # of the contents
 
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The names of the classes, in the order of the scores."""
-        return self.data_config.class_names
+    library = "onnxruntime"
+    file_suffix = SUFFIX
 
     @property
     def network_name(self) -> str:
@@ -90,25 +88,42 @@ class OnnxTagger:
         return self.header.network
 
     def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
-        """Return the scores of jets, like `partt.tagger.inference.tag`."""
+        """Return the scores of jets; `each` computes batches like `map`."""
         if with_embeddings:
-            raise ConfigError(NO_EMBEDDINGS)
-        config = self.data_config
-        selected = passes_selection(config, variables, "predict")
-        places = np.flatnonzero(selected)
-        jets = feeder(self.header.inputs, config, variables if selected.all() else variables.take(places))
+            self.require_embeddings()
+        return score_jets(
+            self.data_config, variables, partial(_OnnxJets, self), rows_per_batch=ROWS_PER_BATCH, each=each
+        )
 
-        def run(batch: Positions) -> Outputs:
-            return torch.from_numpy(run_session(self.session, jets.feed(batch))), None
+    def require_embeddings(self) -> None:
+        """Raise an error: exported files have scores only."""
+        raise ConfigError("an exported tagger gives scores, no embeddings: use the tagger file")
 
-        batches = length_batches(jets.lengths, np.flatnonzero(~jets.bad), ROWS_PER_BATCH)
-        outputs = list(each(run, batches))
-        probabilities = np.full((len(selected), len(self.class_names)), np.nan)
-        for batch, (scores, _) in zip(batches, outputs, strict=True):
-            probabilities[places[batch]] = scores.numpy()
-        bad = selected & np.isnan(probabilities).any(axis=1)
-        probabilities[bad] = np.nan
-        return TaggedJets(probabilities, None, selected, bad)
+    def move_to(self, device: str) -> None:
+        """Raise an error, unless it is the CPU."""
+        if device not in {"auto", "cpu"}:
+            raise ConfigError(f"--device {device}: exported taggers run on the CPU here")
+
+    def with_hash(self) -> Self:
+        """Return itself: a file has a hash."""
+        return self
+
+    def to_bytes(self) -> bytes:
+        """Return the contents of its file."""
+        return self.contents
+
+
+class _OnnxJets:
+    """Jets to be fed to a session of onnxruntime."""
+
+    def __init__(self, tagger: OnnxTagger, variables: Variables) -> None:
+        self.session = tagger.session
+        self.jets = feeder(tagger.header.inputs, tagger.data_config, variables)
+        self.lengths, self.bad = self.jets.lengths, self.jets.bad
+
+    def run(self, batch: Positions) -> BatchScores:
+        """Return the scores of some of the jets."""
+        return BatchScores(run_session(self.session, self.jets.feed(batch)))
 
 
 # --- feeding jets ---------------------------------------------------------------------------------------
@@ -141,7 +156,7 @@ class StandardisedJets:
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
         """Particles per jet (N,)."""
-        lengths: npt.NDArray[np.int64] = self.jets.lengths.numpy()
+        lengths: npt.NDArray[np.int64] = self.jets.inputs.lengths.numpy()
         return lengths
 
     @property
@@ -152,16 +167,20 @@ class StandardisedJets:
 
     def feed(self, batch: Positions) -> Feed:
         """Return the inputs of some jets (B, F, P)."""
-        jets = self.jets.take(batch)
-        lengths = jets.lengths.numpy()
-        mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
-        feed = {"pf_mask": mask[:, None].astype(np.float32)}
-        groups = {"pf_points": jets.points, "pf_features": jets.particles, "pf_vectors": jets.momenta}
-        for name, rows in groups.items():
-            if rows is not None:
-                padded = np.zeros((*mask.shape, rows.shape[1]), dtype=np.float32)
-                padded[mask] = rows.numpy()
-                feed[name] = np.ascontiguousarray(padded.transpose(0, 2, 1))
+        inputs = take_inputs(self.jets.inputs, batch).padded(min_slots=0)
+        feed: Feed = {}
+        for name, collection in inputs.collections.items():
+            groups = {
+                "points": collection.points,
+                "features": collection.features,
+                "vectors": collection.momenta,
+                "mask": collection.mask[..., None],
+            }
+            feed |= {
+                f"{name}_{group}": _floats(values.transpose(1, 2).numpy())
+                for group, values in groups.items()
+                if values is not None
+            }
         return feed
 
 

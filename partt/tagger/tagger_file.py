@@ -1,8 +1,11 @@
 """One .safetensors file = weights, network config, data config, class names, versions, reference jets.
 
-The reference jets are raw columns, as a file would have them, with the logits that the network gave for them.
-Every load computes them again, in float64 on the CPU: a file that loads gives the numbers that it was saved
-with. Nothing is pickled and loading executes nothing of the file.
+The reference jets are raw columns, as a file would have them, with the outputs that the network gave for
+them. Every load computes them again, in float64 on the CPU: a file that loads gives the numbers that it was
+saved with. Nothing is pickled and loading executes nothing of the file.
+
+Format 2 has one set of reference outputs per head and names weights backbone.* and heads.*; files of format 1
+(partt 0.1) are read as if they were of format 2.
 """
 
 import copy
@@ -11,8 +14,9 @@ import json
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,85 +24,105 @@ import safetensors
 import safetensors.torch
 import torch
 from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import Tensor
 
 import partt
 from partt.atomic_files import atomic_path
-from partt.config import Record, did_you_mean, parse_record
+from partt.config import Record, parse_record
 from partt.data.config.data_config import DataConfig
-from partt.data.from_awkward import jets_of_events
 from partt.data.jagged import Column, Jagged, Table, num_jets
-from partt.data.jet_batch import JetBatch
+from partt.data.jet_batch import JetBatch, take_inputs
 from partt.data.packing import pack
-from partt.data.variables import Variables, names_for_index
+from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError
+from partt.jobs.devices import choose_device
+from partt.model.heads import CLASSES
+from partt.model.network import Network, Outputs
 from partt.model.registry import build_network, network_config
-from partt.tagger.inference import Each, TaggedJets, sharing_threads, tag
-from partt.tagger.shipped import shipped_taggers
+from partt.model.state_dicts import renamed_from_format_1, with_prefix, without_prefix
+from partt.tagger.inference import BatchScores, Each, Positions, TaggedJets, score_jets
+from partt.tagger.tagger import Tagger
 
-if TYPE_CHECKING:
-    import awkward as ak
-
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 SUFFIX = ".safetensors"
-BEST_OF_RUN = f"best{SUFFIX}"  # the tagger of a run folder
-JETS_AT_ONCE = 8192
-RELATIVE_TOLERANCE = 1e-6  # of the reference logits, in float64
+RELATIVE_TOLERANCE = 1e-6  # of the reference outputs, in float64
+# Particles of a batch: enough for a network to form groups of equal length, few enough to share them out.
+ROWS_PER_BATCH = {"cpu": 8192}
+ROWS_PER_BATCH_ELSEWHERE = 262_144
 
 
 @dataclass(frozen=True, eq=False)
-class Tagger:
-    """A network and what is needed to feed it."""
+class TorchTagger(Tagger):
+    """A network of torch and what is needed to feed it."""
 
-    network_name: str  # in partt.model.registry
-    model: nn.Module  # particles (T, F), momenta (T, 4), offsets (B + 1), points (T, 2) -> logits (B, C)
+    network: Network
     data_config: DataConfig
     reference_jets: Table  # raw columns of a few jets
     versions: Mapping[str, str]  # of partt and its libraries when the file was written
-    sha256: str = ""  # of the file's contents; empty before it is saved
+    sha256: str = ""
+
+    library = "torch"
+    file_suffix = SUFFIX
 
     @property
-    def class_names(self) -> tuple[str, ...]:
-        """The names of the classes, in the order of the logits."""
-        return self.data_config.class_names
-
-    @property
-    def num_features(self) -> int:
-        """Features per particle."""
-        return len(self.data_config.particles.variables)
-
-    def logits(self, batch: JetBatch) -> Tensor:
-        """Return the logits (B, C) of a batch on the model's device."""
-        logits: Tensor = self.model(batch.particles, batch.momenta, batch.offsets, batch.points)
-        return logits
+    def network_name(self) -> str:
+        """The name of the network, in partt.model.registry."""
+        return self.network.name
 
     def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
-        """Return the scores of jets, by `partt.tagger.inference.tag`."""
-        return tag(self.model, self.data_config, variables, with_embeddings=with_embeddings, each=each)
+        """Return the scores of jets; `each` computes batches like `map`."""
+        if self.network.training:
+            raise ConfigError(
+                "the network is in training mode, and would learn from these jets: call network.eval()"
+            )
+        return score_jets(
+            self.data_config,
+            variables,
+            partial(_TorchJets, self, with_embeddings),
+            rows_per_batch=ROWS_PER_BATCH.get(self.network.device.type, ROWS_PER_BATCH_ELSEWHERE),
+            embedding_width=self.network.backbone.width if with_embeddings else None,
+            each=each,
+        )
 
-    def __call__(self, events: "ak.Array") -> "ak.Array":
-        """Return the scores of jets, one field per class, nested as the jets are.
+    def require_embeddings(self) -> None:
+        """Every network of torch has embeddings."""
 
-        `events`: awkward records with the branches that the data config needs (no labels, no observers), of
-        jets with lists of particles, or of events with lists of such jets. Jets that the config does not
-        select and jets with inputs that are not finite get NaN.
-        """
-        names = {*self.data_config.input_names} | names_for_index(self.data_config, "predict")
-        jets = jets_of_events(self.data_config, names, events)
-        num_jets = jets.variables.num_jets
-        scores = np.empty((num_jets, len(self.class_names)), dtype=np.float32)
-        with sharing_threads() as each:
-            for start in range(0, num_jets, JETS_AT_ONCE):
-                some = np.arange(start, min(start + JETS_AT_ONCE, num_jets))
-                tagged = self.tag(jets.variables.take(some), each=each)
-                scores[some] = tagged.probabilities
-        return jets.nest(dict(zip(self.class_names, scores.T, strict=True)))
+    def move_to(self, device: str) -> None:
+        """Move the network to a device."""
+        self.network.to(choose_device(device))
+
+    def with_hash(self) -> Self:
+        """Return the tagger with its hash, also one that was never saved."""
+        return self if self.sha256 else replace(self, sha256=tagger_bytes(self)[1])
+
+    def to_bytes(self) -> bytes:
+        """Return the contents of its file."""
+        return tagger_bytes(self)[0]
+
+
+class _TorchJets:
+    """Packed jets for a network of torch."""
+
+    def __init__(self, tagger: TorchTagger, with_embeddings: bool, variables: Variables) -> None:
+        self.network = tagger.network
+        self.with_embeddings = with_embeddings
+        self.jets: JetBatch = pack(tagger.data_config, variables)
+        self.lengths: Positions = self.jets.inputs.lengths.numpy()
+        self.bad: npt.NDArray[np.bool_] = self.jets.bad.numpy()
+
+    @torch.inference_mode()
+    def run(self, batch: Positions) -> BatchScores:
+        """Return the scores of some of the jets."""
+        embeddings = self.network.embed(take_inputs(self.jets.inputs, batch).to(self.network.device))
+        logits = self.network.outputs(embeddings)[CLASSES]
+        probabilities = logits.cpu().double().softmax(dim=1).numpy()
+        return BatchScores(probabilities, embeddings.float().cpu().numpy() if self.with_embeddings else None)
 
 
 class _Header(Record):
     """What the file says beside its tensors, as JSON in the safetensors metadata."""
 
-    format_version: Literal[1]
+    format_version: Literal[1, 2]
     network: str
     network_config: dict[str, Any]
     class_names: list[str]
@@ -106,7 +130,7 @@ class _Header(Record):
     versions: dict[str, str]
 
 
-def new_tagger(network_name: str, model: nn.Module, data_config: DataConfig, reference_jets: Table) -> Tagger:
+def new_tagger(network: Network, data_config: DataConfig, reference_jets: Table) -> TorchTagger:
     """Return a tagger made here and now; `reference_jets` are raw columns of a few jets."""
     versions = {
         "partt": partt.__version__,
@@ -114,10 +138,10 @@ def new_tagger(network_name: str, model: nn.Module, data_config: DataConfig, ref
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
-    return Tagger(network_name, model, data_config, reference_jets, versions)
+    return TorchTagger(network, data_config, reference_jets, versions)
 
 
-def save_tagger(path: str | Path, tagger: Tagger) -> str:
+def save_tagger(path: str | Path, tagger: TorchTagger) -> str:
     """Write a tagger file, atomically; return the sha256 of its contents."""
     contents, sha256 = tagger_bytes(tagger)
     with atomic_path(path) as temporary:
@@ -125,58 +149,34 @@ def save_tagger(path: str | Path, tagger: Tagger) -> str:
     return sha256
 
 
-def tagger_bytes(tagger: Tagger) -> tuple[bytes, str]:
+def tagger_bytes(tagger: TorchTagger) -> tuple[bytes, str]:
     """Return the bytes of a tagger file, and the sha256 of what it holds."""
-    config: Any = tagger.model.config
     header = _Header(
-        format_version=1,
-        network=tagger.network_name,
-        network_config=config.model_dump(mode="json"),
+        format_version=2,
+        network=tagger.network.name,
+        network_config=tagger.network.config.model_dump(mode="json"),
         class_names=list(tagger.class_names),
         data_config=tagger.data_config.to_yaml(),
         versions=dict(tagger.versions),
     )
-    tensors = {f"weights.{name}": tensor for name, tensor in tagger.model.state_dict().items()}
+    tensors = with_prefix("weights.", tagger.network.state_dict())
     for name, column in tagger.reference_jets.items():
         contents = column.contents if isinstance(column, Jagged) else column
         tensors[f"reference.contents.{name}"] = _tensor(contents)
         if isinstance(column, Jagged):
             tensors[f"reference.offsets.{name}"] = _tensor(column.offsets)
-    tensors["reference.logits"] = torch.from_numpy(reference_logits(tagger))
+    tensors |= with_prefix("reference.outputs.", reference_outputs(tagger))
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = header.model_dump_json()
     metadata = {"partt": text, "sha256": _sha256(text, tensors)}
     return safetensors.torch.save(tensors, metadata), metadata["sha256"]
 
 
-def with_hash(tagger: Tagger) -> Tagger:
-    """Return a tagger that knows its hash, also one that was never saved."""
-    return tagger if tagger.sha256 else replace(tagger, sha256=tagger_bytes(tagger)[1])
-
-
-def find_tagger(name_or_path: str | Path) -> Path:
-    """Return the file of a tagger: itself, the best one of a run folder, or one that partt ships."""
-    path, shipped = Path(name_or_path), shipped_taggers()
-    if path.is_dir():
-        if not (path / BEST_OF_RUN).is_file():
-            raise DataError(f"the folder {path} has no {BEST_OF_RUN}; has its training ended an epoch yet?")
-        return path / BEST_OF_RUN
-    if path.suffix or len(path.parts) != 1 or path.exists():
-        return path
-    if path.name not in shipped:
-        raise ConfigError(
-            f"partt ships no tagger {path.name!r}{did_you_mean(path.name, list(shipped))}; give one of "
-            f"{', '.join(shipped)}, a tagger file ({SUFFIX}) or a run folder"
-        )
-    return shipped[path.name]
-
-
-def load_tagger(name_or_path: str | Path) -> Tagger:
-    """Load a tagger (a file, a run folder, the name of one that partt ships), in evaluation mode.
+def read_tagger(path: Path) -> TorchTagger:
+    """Read a tagger file; the network is in evaluation mode.
 
     The file is checked, and its reference jets are computed again.
     """
-    path = find_tagger(name_or_path)
     metadata, tensors = _read(path)
     header = _read_header(path, metadata)
     if _sha256(metadata["partt"], tensors) != metadata.get("sha256"):
@@ -184,24 +184,27 @@ def load_tagger(name_or_path: str | Path) -> Tagger:
     data_config = parse_record(header.data_config, DataConfig, source=f"{path} (data config)")
     if list(data_config.class_names) != header.class_names:
         raise DataError(f"{path}: the classes of the network and of its data config differ")
-    weights = {name.removeprefix("weights."): t for name, t in tensors.items() if name.startswith("weights.")}
-    model = _build(path, header, data_config, weights)
+    weights = without_prefix("weights.", tensors)
+    expected = without_prefix("reference.outputs.", tensors)
+    if header.format_version == 1:
+        weights = renamed_from_format_1(weights)
+        expected = {CLASSES: tensors["reference.logits"]} if "reference.logits" in tensors else {}
+    network = _build(path, header, data_config, weights)
     reference_jets = _reference_columns(path, tensors)
-    tagger = Tagger(header.network, model, data_config, reference_jets, header.versions, metadata["sha256"])
-    _check_reference(path, tagger, tensors.get("reference.logits"))
+    tagger = TorchTagger(network, data_config, reference_jets, header.versions, metadata["sha256"])
+    _check_reference(path, tagger, expected)
     return tagger
 
 
-def reference_logits(tagger: Tagger) -> npt.NDArray[np.float64]:
-    """Compute the logits (N, C) of the reference jets in float64 on the CPU."""
+def reference_outputs(tagger: TorchTagger) -> Outputs:
+    """Compute the outputs of the reference jets in float64 on the CPU."""
     jets = tagger.reference_jets
-    entries = np.arange(num_jets(jets))
-    variables = Variables(jets, tagger.data_config.formulas, "reference jets", entries)
+    variables = Variables(jets, tagger.data_config.formulas, "reference jets", np.arange(num_jets(jets)))
     batch = pack(tagger.data_config, variables, dtype=np.float64)
-    model = copy.deepcopy(tagger.model).cpu().double().eval()
+    network = copy.deepcopy(tagger.network).cpu().double().eval()
     with torch.inference_mode():
-        logits: Tensor = model(batch.particles, batch.momenta, batch.offsets, batch.points)
-    return logits.numpy()
+        outputs: Outputs = network(batch.inputs)
+    return outputs
 
 
 # --- reading, with every fault turned into one clear message --------------------------------------------
@@ -234,24 +237,24 @@ def _read_header(path: Path, metadata: Mapping[str, str]) -> _Header:
         raise DataError(f"{path} is damaged: its header cannot be read ({error})") from error
 
 
-def _build(path: Path, header: _Header, data_config: DataConfig, weights: Mapping[str, Tensor]) -> nn.Module:
+def _build(path: Path, header: _Header, data_config: DataConfig, weights: Mapping[str, Tensor]) -> Network:
     """Build the network and fill in its weights; memory is taken only once the shapes agree."""
-    num_features, num_classes = len(data_config.particles.variables), len(header.class_names)
+    shape, heads = data_config.input_shape, {CLASSES: len(header.class_names)}
     try:
         config = network_config(header.network, header.network_config)
+        with torch.device("meta"):
+            expected = build_network(header.network, config, shape, heads).state_dict()
     except ConfigError as error:
         raise DataError(f"{path}: {error}") from error
-    with torch.device("meta"):
-        expected = build_network(header.network, config, num_features, num_classes).state_dict()
     for name in [*expected, *weights]:
         if name not in weights or name not in expected or expected[name].shape != weights[name].shape:
             found = list(weights[name].shape) if name in weights else "nothing"
             wanted = list(expected[name].shape) if name in expected else "nothing"
             raise DataError(f"{path}: the weight {name}: expected {wanted}, found {found}")
     with torch.random.fork_rng(devices=[]):  # loading leaves the caller's random numbers alone
-        model = build_network(header.network, config, num_features, num_classes)
-    model.load_state_dict(weights)
-    return model.eval()
+        network = build_network(header.network, config, shape, heads)
+    network.load_state_dict(weights)
+    return network.eval()
 
 
 def _reference_columns(path: Path, tensors: Mapping[str, Tensor]) -> Table:
@@ -267,17 +270,18 @@ def _reference_columns(path: Path, tensors: Mapping[str, Tensor]) -> Table:
     return columns
 
 
-def _check_reference(path: Path, tagger: Tagger, expected: Tensor | None) -> None:
-    computed = reference_logits(tagger)
-    if expected is None or expected.shape != computed.shape:
-        raise DataError(f"{path}: its reference logits are missing or of the wrong shape")
-    scale = np.abs(expected.numpy()).max(initial=0.0)
-    difference = np.abs(computed - expected.numpy()).max(initial=0.0)
-    if not difference <= RELATIVE_TOLERANCE * scale:
-        raise DataError(
-            f"{path} does not work here as when it was saved, with {_list(tagger.versions)}: the logits of "
-            f"its reference jets differ by {difference:.2g} (largest logit {scale:.2g})"
-        )
+def _check_reference(path: Path, tagger: TorchTagger, expected: Mapping[str, Tensor]) -> None:
+    computed = reference_outputs(tagger)
+    for head, values in computed.items():
+        if head not in expected or expected[head].shape != values.shape:
+            raise DataError(f"{path}: its reference outputs are missing or of the wrong shape")
+        scale = float(expected[head].abs().max()) if expected[head].numel() else 0.0
+        difference = float((values - expected[head]).abs().max()) if values.numel() else 0.0
+        if not difference <= RELATIVE_TOLERANCE * scale:
+            raise DataError(
+                f"{path} does not work here as when it was saved, with {_list(tagger.versions)}: the outputs "
+                f"of its reference jets differ by {difference:.2g} (largest output {scale:.2g})"
+            )
 
 
 def _list(versions: Mapping[str, str]) -> str:

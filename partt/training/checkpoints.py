@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from partt.atomic_files import atomic_path, write_text
 from partt.errors import DataError
+from partt.model.state_dicts import renamed_from_format_1, with_prefix, without_prefix
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -88,20 +89,10 @@ def restore_optimizer(
     optimizer.load_state_dict({"state": state, "param_groups": merged})
 
 
-def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return copies of the tensors on the CPU, under longer names."""
-    return {f"{prefix}{name}": tensor.detach().cpu().clone() for name, tensor in tensors.items()}
-
-
-def without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return those tensors whose names start with the prefix, under the rest of their names."""
-    return {name.removeprefix(prefix): item for name, item in tensors.items() if name.startswith(prefix)}
-
-
-def restore_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Give a new model the weights and buffers of a saved one."""
+def restore_weights(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Give a new network or objective the weights and buffers of a saved one."""
     try:
-        model.load_state_dict(dict(tensors))
+        module.load_state_dict(dict(tensors))
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise DataError(f"the weights do not fit the network: {reason}") from error
@@ -125,7 +116,14 @@ def _load(path: Path) -> Checkpoint:
             f"the checkpoint {path.with_suffix('.pt')} is damaged: it does not have the sha256 that it had"
         )
     tensors = torch.load(io.BytesIO(contents), map_location="cpu", weights_only=True)
-    return Checkpoint(tensors, values)
+    return Checkpoint(_from_format_1(tensors) if version == 1 else tensors, values)
+
+
+def _from_format_1(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a checkpoint of partt 0.1 under today's names."""
+    network = renamed_from_format_1(without_prefix("model/", tensors))
+    others = {name: tensor for name, tensor in tensors.items() if not name.startswith("model/")}
+    return with_prefix("network/", network) | others
 
 
 def _remove_old(folder: Path, keep: int, best: str) -> None:

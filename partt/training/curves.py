@@ -6,6 +6,8 @@ from typing import Any
 
 from partt.atomic_files import atomic_path
 
+JETS = "validation_num_jets"
+
 
 def draw_curves(epochs: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Draw losses and metrics of the epochs (lines of metrics.jsonl) to a PNG file."""
@@ -14,11 +16,12 @@ def draw_curves(epochs: Sequence[Mapping[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     numbers = [line["epoch"] + 1 for line in epochs]
-    for axes, title, names in (
-        (left, "loss", ("train_loss", "validation_loss")),
-        (right, "accuracy and AUC", ("train_accuracy", "validation_accuracy", "validation_auc")),
-    ):
-        for name in names:
+    names = list(dict.fromkeys(name for line in epochs for name in line))
+    curves = [name for name in names if name.startswith(("train_", "validation_")) and name != JETS]
+    losses = [name for name in curves if name.endswith("loss")]
+    others = [name for name in curves if name not in losses]
+    for axes, title, shown in ((left, "loss", losses), (right, "metrics", others)):
+        for name in shown:
             values = [line.get(name) for line in epochs]
             if any(value is not None for value in values):
                 points = [float("nan") if value is None else value for value in values]

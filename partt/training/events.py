@@ -1,15 +1,21 @@
-"""What a run reports while it goes on; the command line turns it into a screen."""
+"""What a run reports while it is running; the command line turns it into a screen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from partt.training.validation import Metrics
+from partt.training.objectives.objective import Metric
+from partt.training.validation import MetricValues
 
 
 @dataclass(frozen=True)
 class Started:
     """The run is about to take its first step, or its next one."""
 
+    network: str
+    jets: Mapping[str, Mapping[str, int]]  # training and validation: jets by class
+    training_metrics: tuple[Metric, ...]
+    validation_metrics: tuple[Metric, ...]
     device: str
     num_threads: int
     num_processes: int
@@ -21,7 +27,7 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Progress:
+class StepDone:
     """A step is done."""
 
     epoch: int  # the first is 0
@@ -30,8 +36,7 @@ class Progress:
     epoch_start: int  # steps done when the epoch began
     epoch_end: int
     num_steps: int
-    loss: float  # means over the epoch so far
-    accuracy: float
+    metrics: Mapping[str, float]  # of the epoch so far
     lr: float
     jets_per_second: float  # of all processes, since the epoch began or the run went on
     waiting: float  # part of the time spent waiting for data
@@ -40,7 +45,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Validating:
-    """Validation has come so far."""
+    """Validation progress."""
 
     num_jets: int
     total: int
@@ -53,9 +58,8 @@ class EpochEnded:
     epoch: int
     num_epochs: int
     step: int
-    train_loss: float
-    train_accuracy: float
-    metrics: Metrics
+    training: Mapping[str, float]
+    validation: MetricValues
     is_best: bool
     lr: float
     seconds: float
@@ -70,5 +74,17 @@ class Notice:
     text: str
 
 
-Event = Started | Progress | Validating | EpochEnded | Notice
+@dataclass(frozen=True)
+class Ended:
+    """The run is over."""
+
+    stopped: bool  # by a signal, before the end
+    step: int
+    metric: str
+    best_value: float | None
+    best_epoch: int | None
+    tagger: Path  # of the best epoch
+
+
+Event = Started | StepDone | Validating | EpochEnded | Notice | Ended
 Report = Callable[[Event], None]

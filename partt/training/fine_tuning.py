@@ -7,8 +7,9 @@ from torch import Tensor
 
 from partt.data.config.data_config import DataConfig
 from partt.errors import ConfigError
-from partt.tagger.tagger_file import Tagger, load_tagger
-from partt.training.optimizers import head_names
+from partt.tagger.loading import load_torch_tagger
+from partt.tagger.tagger_file import TorchTagger
+from partt.training.optimizers import last_layer_names
 from partt.training.recipe import Recipe
 
 
@@ -26,17 +27,17 @@ def weights_to_start_from(path: str | Path, recipe: Recipe, config: DataConfig) 
 
     Settings that do not change the weights' shapes, such as dropout, may differ.
     """
-    tagger = load_tagger(path)
+    tagger = load_torch_tagger(path)
     _check_fit(path, tagger, recipe, config)
-    tensors = dict(tagger.model.state_dict())
+    tensors = dict(tagger.network.state_dict())
     new_head = tagger.class_names != config.class_names
     if new_head:
-        for name in head_names(tagger.model):
+        for name in last_layer_names(tagger.network):
             del tensors[name]
     return InitialWeights(tensors, new_head, tagger.sha256)
 
 
-def _check_fit(path: str | Path, tagger: Tagger, recipe: Recipe, config: DataConfig) -> None:
+def _check_fit(path: str | Path, tagger: TorchTagger, recipe: Recipe, config: DataConfig) -> None:
     if tagger.network_name != recipe.model.name:
         raise ConfigError(
             f"--init-from {path}: it is a {tagger.network_name}, "

@@ -2,30 +2,32 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
 
 import torch
 from torch import Tensor
 
+from partt.data.jagged import Table
 from partt.data.jet_batch import JetBatch
 from partt.data.reading.batches import dead_readers_reported, ordered_batches, training_batches
 from partt.data.reading.jet_source import BadFile
-from partt.errors import ConfigError
+from partt.errors import ConfigError, DataError
 from partt.tagger.tagger_file import new_tagger, save_tagger
 from partt.training.checkpoints import load_newest, save_checkpoint
 from partt.training.curves import draw_curves
 from partt.training.distributed import World
 from partt.training.environment import describe_environment
-from partt.training.events import EpochEnded, Event, Notice, Progress, Report, Started, Validating
+from partt.training.events import Ended, EpochEnded, Notice, Report, Started, StepDone, Validating
 from partt.training.guards import check_weights
-from partt.training.job import StepPlan, TrainingJob, plan_steps, reference_jets
+from partt.training.job import StepPlan, TrainingJob, jets_by_class, plan_steps, reference_jets
 from partt.training.learner import Learner, StepResult, make_learner, restore, snapshot, take_step
 from partt.training.metrics_log import MetricsLog, read_metrics
 from partt.training.run_folder import RunFolder, append_environment, start_or_resume
 from partt.training.schedules import rate_factor
-from partt.training.state import RunState, chosen_value
-from partt.training.validation import Metrics, validate
+from partt.training.state import RunState, state_from_json
+from partt.training.validation import MetricValues, validate
 
 LINES_PER_EPOCH = 100  # of metrics.jsonl, beside the one at its end
 
@@ -45,6 +47,12 @@ class FitResult:
 
     state: RunState
     stopped: bool  # by a signal, before the end
+    run_folder: Path
+
+    @property
+    def tagger(self) -> Path:
+        """The tagger of the best epoch."""
+        return RunFolder(self.run_folder).tagger
 
 
 def fit(
@@ -59,7 +67,7 @@ def fit(
 ) -> FitResult:
     """Train, validate after each epoch, keep the best; leave everything in the run folder.
 
-    With `resume`, go on from the newest checkpoint, exactly as if nothing had happened.
+    With `resume`, continue from the newest checkpoint, exactly as if nothing had happened.
     """
     if job.recipe.precision != "float32" and machine.device.type == "cpu":
         raise ConfigError("precision: bfloat16 is for GPUs; on a CPU it is slower, or not there")
@@ -73,33 +81,41 @@ def fit(
     state = RunState()
     if checkpoint is not None:
         restore(learner, checkpoint)
-        state = RunState(**checkpoint.values["state"])
+        state = state_from_json(checkpoint.values["state"])
     report(_started(learner, plan, state))
     with MetricsLog(folder, state) if world.is_first else nullcontext() as log:
-        run = _Run(learner, plan, folder, machine, log, report, should_stop)
+        jets = reference_jets(job.train, job.train_index) if world.is_first else {}
+        run = _Run(job, learner, plan, folder, machine, log, jets, report, should_stop)
         with dead_readers_reported():
             state, stopped = _train(run, state)
     if world.is_first and not stopped:
         draw_curves(read_metrics(folder, "epoch"), folder.curves)
-    return FitResult(state, stopped)
+    report(Ended(stopped, state.step, job.metric.name, state.best_value, state.best_epoch, folder.tagger))
+    return FitResult(state, stopped, folder.path)
 
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """What the loop needs all along."""
+    """What every part of the loop needs."""
 
+    job: TrainingJob
     learner: Learner
     plan: StepPlan
     folder: RunFolder
     machine: Machine
     log: MetricsLog | None  # of the first process
-    report: Callable[[Event], None]
+    reference_jets: Table  # for the tagger file; of the first process
+    report: Report
     should_stop: Callable[[], bool]
 
     def lr(self, step: int) -> float:
         """Return the learning rate of a step."""
-        recipe, plan = self.learner.job.recipe, self.plan
+        recipe, plan = self.job.recipe, self.plan
         return recipe.optimizer.lr * rate_factor(recipe.schedule, step, plan.num_steps, plan.steps_per_epoch)
+
+    def training_values(self, state: RunState) -> dict[str, float]:
+        """Return the training metrics of the epoch so far."""
+        return self.job.objective.training_values(state.sums, state.num_jets)
 
 
 def _train(run: _Run, state: RunState) -> tuple[RunState, bool]:
@@ -109,11 +125,11 @@ def _train(run: _Run, state: RunState) -> tuple[RunState, bool]:
     saved_at = perf_counter()
     while not _is_done(run, state):
         if state.step == run.plan.epoch_end(state.epoch):
-            metrics = _validate(run)
-            if metrics is None:
+            validated = _validate(run)
+            if validated is None:
                 _save(run, state)
                 return state, True
-            state = _end_epoch(run, state, metrics, clock)
+            state = _end_epoch(run, state, *validated, clock)
             _save(run, state)
             clock, saved_at = _Clock(state.step), perf_counter()
             continue
@@ -122,7 +138,7 @@ def _train(run: _Run, state: RunState) -> tuple[RunState, bool]:
         state = _after_step(run, state, result)
         clock.add(state.step, result.waiting)
         _log_step(run, state, lr, clock)
-        is_time = perf_counter() - saved_at >= 60 * run.learner.job.recipe.checkpoint_minutes
+        is_time = perf_counter() - saved_at >= 60 * run.job.recipe.checkpoint_minutes
         stop, save = run.machine.world.any(run.should_stop(), is_time)
         if stop or save:
             _save(run, state)
@@ -133,14 +149,14 @@ def _train(run: _Run, state: RunState) -> tuple[RunState, bool]:
 
 
 def _is_done(run: _Run, state: RunState) -> bool:
-    patience = run.learner.job.recipe.patience
+    patience = run.job.recipe.patience
     waited = 0 if state.best_epoch is None else state.epoch - 1 - state.best_epoch
     return state.epoch == run.plan.num_epochs or (patience is not None and waited >= patience)
 
 
 def _stream(run: _Run, first_step: int) -> Iterator[JetBatch]:
     """Return the endless stream of training batches of this process, from a step on."""
-    job, machine = run.learner.job, run.machine
+    job, machine = run.job, run.machine
     return training_batches(
         job.train,
         job.train_index,
@@ -155,8 +171,8 @@ def _stream(run: _Run, first_step: int) -> Iterator[JetBatch]:
     )
 
 
-def _validate(run: _Run) -> Metrics | None:
-    job, machine = run.learner.job, run.machine
+def _validate(run: _Run) -> tuple[MetricValues, int] | None:
+    job, machine = run.job, run.machine
     batches = ordered_batches(
         job.validation,
         job.validation_index,
@@ -167,12 +183,15 @@ def _validate(run: _Run) -> Metrics | None:
         pin_memory=machine.device.type == "cuda",
         on_bad_file=lambda file: _report_bad_file(run, file),
     )
-    machine.world.broadcast_buffers(run.learner.model)
-    return validate(run.learner.model, _counted(run, batches), machine.world, run.should_stop)
+    learner = run.learner
+    machine.world.broadcast_buffers(learner.network)
+    return validate(
+        learner.network, learner.objective, _counted(run, batches), machine.world, run.should_stop
+    )
 
 
 def _counted(run: _Run, batches: Iterator[JetBatch]) -> Iterator[JetBatch]:
-    num_jets, total = 0, run.learner.job.validation_index.num_jets
+    num_jets, total = 0, run.job.validation_index.num_jets
     for batch in batches:
         yield batch
         num_jets += len(batch) * run.machine.world.size
@@ -181,28 +200,32 @@ def _counted(run: _Run, batches: Iterator[JetBatch]) -> Iterator[JetBatch]:
 
 def _after_step(run: _Run, state: RunState, result: StepResult) -> RunState:
     """Return the state after a step, with the sums over all processes."""
-    mine = torch.tensor([result.num_jets, result.sum_loss, result.num_correct], dtype=torch.float64)
-    num_jets, sum_loss, num_correct = run.machine.world.sum(mine).tolist()
-    return state.after_step(round(num_jets), sum_loss, round(num_correct))
+    mine = torch.tensor([result.num_jets, *result.sums.values()], dtype=torch.float64)
+    num_jets, *sums = run.machine.world.sum(mine).tolist()
+    return state.after_step(round(num_jets), dict(zip(result.sums, sums, strict=True)))
 
 
-def _end_epoch(run: _Run, state: RunState, metrics: Metrics, clock: "_Clock") -> RunState:
+def _end_epoch(
+    run: _Run, state: RunState, validation: MetricValues, num_jets: int, clock: "_Clock"
+) -> RunState:
     """Write down what the epoch gave, and the tagger if it is the best so far."""
-    job = run.learner.job
-    ended = state.after_epoch(chosen_value(metrics, job.recipe.metric), job.recipe.metric)
+    metric = run.job.metric
+    value = validation[metric.name]
+    if value is None:
+        raise DataError(f"metric: {metric.name} is not defined for the validation jets; choose another one")
+    ended = state.after_epoch(value, metric)
     is_best = ended.best_epoch == state.epoch
-    lr = run.lr(state.step - 1)
+    lr, training = run.lr(state.step - 1), run.training_values(state)
     if run.log is not None:
-        check_weights(run.learner.model, state.step, lr)
+        check_weights(run.learner.network, state.step, lr)
         if is_best:
-            jets = reference_jets(job.train, job.train_index)
-            tagger = new_tagger(job.recipe.model.name, run.learner.model, job.train.config, jets)
-            save_tagger(run.folder.tagger, tagger)
+            config = run.job.train.config
+            save_tagger(run.folder.tagger, new_tagger(run.learner.network, config, run.reference_jets))
         values = {
             "epoch": state.epoch,
-            "train_loss": state.mean_loss,
-            "train_accuracy": state.accuracy,
-            **{f"validation_{name}": value for name, value in asdict(metrics).items()},
+            **{f"train_{name}": number for name, number in training.items()},
+            **{f"validation_{name}": number for name, number in validation.items()},
+            "validation_num_jets": num_jets,
             "is_best": is_best,
             "lr": lr,
             "seconds": clock.seconds,
@@ -213,13 +236,12 @@ def _end_epoch(run: _Run, state: RunState, metrics: Metrics, clock: "_Clock") ->
             epoch=state.epoch,
             num_epochs=run.plan.num_epochs,
             step=state.step,
-            train_loss=state.mean_loss,
-            train_accuracy=state.accuracy,
-            metrics=metrics,
+            training=training,
+            validation=validation,
             is_best=is_best,
             lr=lr,
             seconds=clock.seconds,
-            jets_per_second=clock.jets_per_second(job.recipe.batch_size),
+            jets_per_second=clock.jets_per_second(run.job.recipe.batch_size),
             waiting=clock.waiting,
         )
     )
@@ -227,22 +249,20 @@ def _end_epoch(run: _Run, state: RunState, metrics: Metrics, clock: "_Clock") ->
 
 
 def _log_step(run: _Run, state: RunState, lr: float, clock: "_Clock") -> None:
-    plan = run.plan
+    plan, values = run.plan, run.training_values(state)
     if run.log is not None and state.step % max(1, plan.steps_per_epoch // LINES_PER_EPOCH) == 0:
-        values = {"epoch": state.epoch, "loss": state.mean_loss, "accuracy": state.accuracy, "lr": lr}
-        run.log.write("train", state.step, values)
+        run.log.write("train", state.step, {"epoch": state.epoch, **values, "lr": lr})
     run.report(
-        Progress(
+        StepDone(
             epoch=state.epoch,
             num_epochs=plan.num_epochs,
             step=state.step,
             epoch_start=state.epoch * plan.steps_per_epoch,
             epoch_end=plan.epoch_end(state.epoch),
             num_steps=plan.num_steps,
-            loss=state.mean_loss,
-            accuracy=state.accuracy,
+            metrics=values,
             lr=lr,
-            jets_per_second=clock.jets_per_second(run.learner.job.recipe.batch_size),
+            jets_per_second=clock.jets_per_second(run.job.recipe.batch_size),
             waiting=clock.waiting,
             seconds_left=clock.seconds_per_step * (plan.num_steps - state.step),
         )
@@ -252,8 +272,8 @@ def _log_step(run: _Run, state: RunState, lr: float, clock: "_Clock") -> None:
 def _save(run: _Run, state: RunState) -> None:
     checkpoint = snapshot(run.learner, {"state": state.as_json()})
     if run.log is not None:
-        check_weights(run.learner.model, state.step, run.lr(max(0, state.step - 1)))
-        keep = run.learner.job.recipe.keep_checkpoints
+        check_weights(run.learner.network, state.step, run.lr(max(0, state.step - 1)))
+        keep = run.job.recipe.keep_checkpoints
         name = _checkpoint_name(state.step, state.epoch)
         best = state.best_epoch
         best_name = "" if best is None else _checkpoint_name(run.plan.epoch_end(best), best + 1)
@@ -275,13 +295,21 @@ def _prepare_folder(job: TrainingJob, folder: RunFolder, machine: Machine, *, re
 
 
 def _started(learner: Learner, plan: StepPlan, state: RunState) -> Started:
-    parameters = list(learner.model.parameters())
+    job = learner.job
+    trainable = [parameter for parameter in learner.network.parameters() if parameter.requires_grad]
     return Started(
+        network=learner.network.name,
+        jets={
+            "training": jets_by_class(job.train, job.train_index),
+            "validation": jets_by_class(job.validation, job.validation_index),
+        },
+        training_metrics=job.objective.training_metrics,
+        validation_metrics=job.objective.validation_metrics,
         device=str(learner.device),
         num_threads=torch.get_num_threads(),
         num_processes=learner.world.size,
-        num_parameters=sum(parameter.numel() for parameter in parameters),
-        num_trainable=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+        num_parameters=learner.network.num_parameters,
+        num_trainable=sum(parameter.numel() for parameter in trainable),
         first_step=state.step,
         num_steps=plan.num_steps,
         num_epochs=plan.num_epochs,

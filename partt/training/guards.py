@@ -18,14 +18,21 @@ def checked_inputs(batch: JetBatch, source: JetSource) -> JetBatch:
     good = batch.without_bad()
     if len(good) == 0:
         raise DataError("all jets of a batch are bad; `partt check --deep` tells what is wrong with them")
-    for name in ("particles", "momenta", "points"):
-        values: Tensor | None = getattr(good, name)
-        if values is not None and not values.isfinite().all():
-            row = int((~values.isfinite()).any(dim=1).int().argmax())
-            jet = int(torch.searchsorted(good.offsets, row, right=True)) - 1
-            url, entry = source.files[int(good.source_file[jet])].url, int(good.source_entry[jet])
-            raise DataError(f"{url}, entry {entry}: the {name} of this jet are not finite")
+    for collection in good.inputs.collections.values():
+        for name, rows in collection.groups.items():
+            if not rows.isfinite().all():
+                row = int((~rows.isfinite()).any(dim=1).int().argmax())
+                jet = int(torch.searchsorted(collection.offsets, row, right=True)) - 1
+                raise _not_finite(good, jet, name, source)
+    for name, rows in good.inputs.jet_features.items():
+        if not rows.isfinite().all():
+            raise _not_finite(good, int((~rows.isfinite()).any(dim=1).int().argmax()), name, source)
     return good
+
+
+def _not_finite(batch: JetBatch, jet: int, name: str, source: JetSource) -> DataError:
+    url, entry = source.files[int(batch.source_file[jet])].url, int(batch.source_entry[jet])
+    return DataError(f"{url}, entry {entry}: the {name} of this jet are not finite")
 
 
 def check_loss(loss: Tensor, step: int, lr: float) -> None:

@@ -7,19 +7,25 @@ from typing import Any, Literal
 
 import numpy as np
 import yaml
+from pydantic import ValidationError
 
-from partt.config import did_you_mean
+from partt.config import did_you_mean, parse_record
 from partt.data.config.data_config import DataConfig
 from partt.data.files.lists import InputFile
 from partt.data.jagged import Table
-from partt.data.reading.jet_source import JetIndex, JetSource, Progress, build_index, open_source
+from partt.data.reading.jet_index import JetIndex, build_index, build_indexes
+from partt.data.reading.jet_source import JetSource, open_source
 from partt.data.reading.read_plan import jets_per_pass
 from partt.data.reading.splitting import Split
 from partt.data.variables import read_variables, select
-from partt.errors import ConfigError, DataError
+from partt.errors import ConfigError, DataError, ParttError
+from partt.jobs.progress import Progress
+from partt.training.objectives.classification import Classification
+from partt.training.objectives.objective import Metric, Objective
 from partt.training.recipe import Recipe
 
 NUM_REFERENCE_JETS = 8
+NOT_DECISIVE = {"data_config", "checkpoint_minutes", "keep_checkpoints"}  # keys of a recipe
 
 
 @dataclass(frozen=True)
@@ -32,15 +38,20 @@ class TrainingJob:
     validation: JetSource
     validation_index: JetIndex
     seed: int
+    objective: Objective
     initial_tagger: str = ""  # sha256 of the tagger whose weights it starts from
+
+    @property
+    def metric(self) -> Metric:
+        """The validation metric that decides which epoch is the best."""
+        return self.objective.metric(self.recipe.metric)
 
     def definition(self, num_processes: int) -> dict[str, Any]:
         """Return all that decides the result, as it goes into JSON."""
         recipe = self.recipe.model_dump(mode="json")
-        del recipe["data_config"], recipe["checkpoint_minutes"], recipe["keep_checkpoints"]
         return {
             "format_version": 1,
-            "recipe": recipe,
+            "recipe": {key: value for key, value in recipe.items() if key not in NOT_DECISIVE},
             "seed": self.seed,
             "processes": num_processes,
             "initial_tagger": self.initial_tagger,
@@ -48,6 +59,17 @@ class TrainingJob:
             "train": _files(self.train, self.train_index),
             "validation": _files(self.validation, self.validation_index),
         }
+
+
+def with_defaults(definition: dict[str, Any]) -> dict[str, Any]:
+    """Return the definition of an older run with the keys that recipes and data configs have got since."""
+    try:
+        recipe = Recipe.model_validate({"data_config": "", **definition["recipe"]}).model_dump(mode="json")
+        config = parse_record(yaml.safe_dump(definition["data_config"]), DataConfig, "run.json (data config)")
+    except (ParttError, ValidationError, KeyError, TypeError):
+        return definition  # what is wrong with it shows in the comparison
+    kept = {key: value for key, value in recipe.items() if key not in NOT_DECISIVE}
+    return {**definition, "recipe": kept, "data_config": yaml.safe_load(config.to_yaml())}
 
 
 @dataclass(frozen=True)
@@ -68,20 +90,23 @@ def open_job(
     *,
     seed: int,
     reading: ReadingOptions | None = None,
+    objective: Objective | None = None,
     initial_tagger: str = "",
     progress: Progress | None = None,
 ) -> TrainingJob:
     """Open and count all jets; `validation` are files, or the fraction of the training entries to set aside.
 
-    What the config leaves to a fit is fitted to the training files.
+    What the config leaves to a fit is fitted to the training files. The objective is classification, unless
+    another one is given.
     """
     reading = reading or ReadingOptions()
+    objective = objective or Classification(len(config.class_names), recipe.label_smoothing)
+    recipe = recipe.replace(metric=objective.metric(recipe.metric).name)
 
     def opened(files: Sequence[InputFile], data_config: DataConfig) -> JetSource:
         return open_source(
             files,
             data_config,
-            "train",
             reweighting=recipe.reweighting,
             on_bad_jet="mark" if reading.on_bad_jet == "drop" else "error",
             on_bad_file=reading.on_bad_file,
@@ -95,6 +120,7 @@ def open_job(
     if isinstance(validation, float):
         train = replace(source, split=Split("train", validation, seed))
         validation_source = replace(source, split=Split("validation", validation, seed))
+        train_index, validation_index = build_indexes([train, validation_source], progress)
     else:
         both = {file.url for file in train_files} & {file.url for file in validation}
         if both:
@@ -102,11 +128,13 @@ def open_job(
                 f"{min(both)} is given for training and for validation; remove it from one of them"
             )
         train, validation_source = source, opened(validation, source.config)
-    train_index, validation_index = build_index(train, progress), build_index(validation_source, progress)
+        train_index, validation_index = build_index(train, progress), build_index(validation_source, progress)
     _check_classes(train, train_index)
-    if recipe.metric == "auc" and not validation_index.class_counts.sum(axis=0).all():
-        raise ConfigError("metric: auc needs validation jets of every class; choose accuracy or loss")
-    return TrainingJob(recipe, train, train_index, validation_source, validation_index, seed, initial_tagger)
+    job = TrainingJob(
+        recipe, train, train_index, validation_source, validation_index, seed, objective, initial_tagger
+    )
+    objective.check_validation(validation_index, job.metric.name)
+    return job
 
 
 def jets_by_class(source: JetSource, index: JetIndex) -> dict[str, int]:

@@ -1,7 +1,4 @@
-"""A network that learns: its weights, its optimizer, and one step of both.
-
-Axes: B jets, C classes.
-"""
+"""A network that learns: its weights, its optimizer, and one step of both."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -12,37 +9,56 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from partt.data.jet_batch import JetBatch
-from partt.errors import DataError
+from partt.model.cpu.allocator import keep_freed_memory
+from partt.model.network import Network
 from partt.model.registry import build_network
+from partt.model.state_dicts import with_prefix, without_prefix
 from partt.training.checkpoints import (
     Checkpoint,
     optimizer_numbers,
     optimizer_tensors,
-    restore_model,
     restore_optimizer,
-    with_prefix,
-    without_prefix,
+    restore_weights,
 )
 from partt.training.distributed import World
 from partt.training.guards import check_gradient, check_loss, checked_inputs
 from partt.training.job import TrainingJob
+from partt.training.objectives.objective import Losses, Objective
 from partt.training.optimizers import freeze, make_optimizer, set_learning_rate
+
+
+class LossOfBatch(nn.Module):
+    """Network and objective as one module, so that several processes exchange the gradients of both."""
+
+    def __init__(self, network: Network, objective: Objective) -> None:
+        super().__init__()
+        self.network = network
+        self.objective = objective
+
+    def forward(self, batch: JetBatch) -> Losses:
+        """Return the loss of a batch, and the sums for metrics."""
+        losses: Losses = self.objective(self.network, batch)
+        return losses
 
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """A network, the same one ready to exchange gradients, and its optimizer."""
+    """A network, what it learns, and its optimizer."""
 
     job: TrainingJob
     world: World
     device: torch.device
-    model: nn.Module
-    parallel_model: nn.Module
+    network: Network
+    loss_of_batch: nn.Module  # LossOfBatch, ready to exchange gradients
     optimizer: torch.optim.Optimizer
+
+    @property
+    def objective(self) -> Objective:
+        """What is learned."""
+        return self.job.objective
 
 
 @dataclass(frozen=True)
@@ -50,8 +66,7 @@ class StepResult:
     """What a step says about this process's jets."""
 
     num_jets: int
-    sum_loss: float
-    num_correct: int
+    sums: Mapping[str, float]  # over the jets, as the objective gives them
     waiting: float  # seconds until the data were there
 
 
@@ -65,19 +80,22 @@ def make_learner(
 
     Weights are the same in all processes; dropout afterwards differs. `initial_weights` may lack some names.
     """
+    keep_freed_memory()
     for_weights, for_steps = np.random.SeedSequence(job.seed).generate_state(2, np.uint64).tolist()
     torch.manual_seed(for_weights)
-    recipe, config = job.recipe, job.train.config
-    num_features, num_classes = len(config.particles.variables), len(config.class_names)
-    model = build_network(recipe.model.name, recipe.model.network_config(), num_features, num_classes)
+    recipe, objective = job.recipe, job.objective
+    network = build_network(
+        recipe.model.name, recipe.model.network_config(), job.train.config.input_shape, objective.heads
+    )
     if initial_weights is not None:
-        restore_model(model, {**model.state_dict(), **initial_weights})
-    model.to(device).train()
-    freeze(model, recipe.fine_tuning.freeze)
-    optimizer = make_optimizer(model, recipe.optimizer, recipe.fine_tuning)
-    parallel = model if world.size == 1 else DistributedDataParallel(model)
+        restore_weights(network, {**network.state_dict(), **initial_weights})
+    loss_of_batch: nn.Module = LossOfBatch(network, objective).to(device).train()
+    freeze(network, recipe.fine_tuning.freeze)
+    optimizer = make_optimizer(network, recipe.optimizer, recipe.fine_tuning, objective.parameters())
+    if world.size > 1:
+        loss_of_batch = DistributedDataParallel(loss_of_batch)
     torch.manual_seed((for_steps + world.rank) % 2**64)
-    return Learner(job, world, device, model, parallel, optimizer)
+    return Learner(job, world, device, network, loss_of_batch, optimizer)
 
 
 def take_step(
@@ -88,54 +106,44 @@ def take_step(
     set_learning_rate(learner.optimizer, lr)
     learner.optimizer.zero_grad(set_to_none=True)
     num_jets, waiting = 0, 0.0
-    sums = torch.zeros(2, dtype=torch.float64, device=learner.device)  # loss, correct
+    sums: dict[str, Tensor] = {}
     for part in range(accumulate):
         started = perf_counter()
         batch = next(batches)
         waiting += perf_counter() - started
         batch = checked_inputs(batch, learner.job.train).to(learner.device, non_blocking=True)
-        if batch.labels is None:
-            raise DataError("these jets have no labels")
         with _exchange(learner, last=part == accumulate - 1):
             with _precision(learner):
-                logits = learner.parallel_model(batch.particles, batch.momenta, batch.offsets, batch.points)
-            loss = weighted_loss(logits, batch.labels, batch.weights, recipe.label_smoothing)
-            check_loss(loss, step, lr)
-            (loss / accumulate).backward()  # type: ignore[no-untyped-call]
+                losses: Losses = learner.loss_of_batch(batch)
+            check_loss(losses.loss, step, lr)
+            (losses.loss / accumulate).backward()  # type: ignore[no-untyped-call]
         num_jets += len(batch)
-        correct = (logits.detach().argmax(dim=1) == batch.labels).sum()
-        sums += torch.stack([loss.detach().double() * len(batch), correct.double()])
-    gradients = [p.grad for p in learner.model.parameters() if p.grad is not None]
-    norm = nn.utils.get_total_norm(gradients)
+        sums = {name: sums.get(name, 0.0) + value for name, value in losses.sums.items()}
+    parameters = [parameter for parameter in learner.loss_of_batch.parameters() if parameter.grad is not None]
+    norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
     check_gradient(norm, step, lr)
     if recipe.clip_norm is not None:
-        nn.utils.clip_grads_with_norm_(learner.model.parameters(), recipe.clip_norm, norm)
+        nn.utils.clip_grads_with_norm_(parameters, recipe.clip_norm, norm)
     learner.optimizer.step()
-    sum_loss, num_correct = sums.tolist()
-    return StepResult(num_jets, sum_loss, round(num_correct), waiting)
-
-
-def weighted_loss(logits: Tensor, labels: Tensor, weights: Tensor, label_smoothing: float) -> Tensor:
-    """Return the mean of weight x cross entropy over logits (B, C); weights have mean 1 over all jets."""
-    losses = functional.cross_entropy(
-        logits.float(), labels, reduction="none", label_smoothing=label_smoothing
-    )
-    return (losses * weights).mean()
+    return StepResult(num_jets, _to_floats(sums), waiting)
 
 
 def snapshot(learner: Learner, values: Mapping[str, Any]) -> Checkpoint:
-    """Return all tensors that the learner needs to go on; every process has to call this."""
+    """Return all tensors that the learner needs to continue; every process has to call this."""
     random_states = learner.world.gather(_random_states(learner.device))
-    tensors = with_prefix("model/", learner.model.state_dict())
+    tensors = with_prefix("network/", learner.network.state_dict())
+    tensors |= with_prefix("objective/", learner.objective.state_dict())
     tensors |= with_prefix("optimizer/", optimizer_tensors(learner.optimizer))
     for rank, states in enumerate(random_states):
         tensors |= with_prefix(f"random/{rank}/", states)
-    return Checkpoint(tensors, {**values, "optimizer": optimizer_numbers(learner.optimizer)})
+    copies = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+    return Checkpoint(copies, {**values, "optimizer": optimizer_numbers(learner.optimizer)})
 
 
 def restore(learner: Learner, checkpoint: Checkpoint) -> None:
     """Bring a new learner to where the checkpoint was taken."""
-    restore_model(learner.model, without_prefix("model/", checkpoint.tensors))
+    restore_weights(learner.network, without_prefix("network/", checkpoint.tensors))
+    restore_weights(learner.objective, without_prefix("objective/", checkpoint.tensors))
     restore_optimizer(
         learner.optimizer, without_prefix("optimizer/", checkpoint.tensors), checkpoint.values["optimizer"]
     )
@@ -143,6 +151,11 @@ def restore(learner: Learner, checkpoint: Checkpoint) -> None:
     torch.set_rng_state(states["cpu"])
     if learner.device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], learner.device)
+
+
+def _to_floats(sums: Mapping[str, Tensor]) -> dict[str, float]:
+    """Fetch all sums from the device at once."""
+    return dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True)) if sums else {}
 
 
 def _random_states(device: torch.device) -> dict[str, Tensor]:
@@ -154,9 +167,9 @@ def _random_states(device: torch.device) -> dict[str, Tensor]:
 
 def _exchange(learner: Learner, *, last: bool) -> AbstractContextManager[None]:
     """Return a context in which gradients are exchanged only with the last part of a batch."""
-    if last or not isinstance(learner.parallel_model, DistributedDataParallel):
+    if last or not isinstance(learner.loss_of_batch, DistributedDataParallel):
         return nullcontext()
-    context: AbstractContextManager[None] = learner.parallel_model.no_sync()
+    context: AbstractContextManager[None] = learner.loss_of_batch.no_sync()
     return context
 
 

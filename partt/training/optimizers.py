@@ -1,6 +1,6 @@
 """Optimizers: Ranger as published (arXiv:2202.03772), AdamW; which parameters decay, and which are frozen."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -10,11 +10,11 @@ from pytorch_optimizer import Ranger
 from torch import nn
 
 from partt.errors import ConfigError
+from partt.model.network import Network
 from partt.training.recipe import FineTuning, OptimizerChoice
 
 RANGER_BETAS, RANGER_EPS = (0.95, 0.999), 1e-5
 ADAMW_BETAS, ADAMW_EPS = (0.9, 0.999), 1e-8
-NEVER_DECAYED = "class_token"
 
 
 @dataclass(frozen=True)
@@ -26,22 +26,28 @@ class _Kind:
 
 
 def make_optimizer(
-    model: nn.Module, choice: OptimizerChoice, fine_tuning: FineTuning | None = None
+    network: Network,
+    choice: OptimizerChoice,
+    fine_tuning: FineTuning | None = None,
+    others: Iterable[nn.Parameter] = (),
 ) -> torch.optim.Optimizer:
-    """Return the optimizer of a model's parameters that are not frozen.
+    """Return the optimizer of a network's parameters that are not frozen, and of other parameters.
 
-    One-dimensional parameters (biases, norms, scales) and the class token do not decay. Each group has a
-    `lr_factor`: its learning rate relative to the others.
+    One-dimensional parameters (biases, norms, scales) and those that the backbone names do not decay. Each
+    group has a `lr_factor`: its learning rate relative to the other groups.
     """
     fine_tuning = fine_tuning or FineTuning()
-    head = head_names(model)
+    last_layers = last_layer_names(network)
+    never = {f"backbone.{name}" for name in network.backbone.no_weight_decay}
     groups: dict[_Kind, list[nn.Parameter]] = {}
-    for name, parameter in model.named_parameters():
+    for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
             continue
-        decays = parameter.ndim > 1 and name != NEVER_DECAYED
-        lr_factor = fine_tuning.head_lr_factor if name in head else 1.0
+        decays = parameter.ndim > 1 and name not in never
+        lr_factor = fine_tuning.head_lr_factor if name in last_layers else 1.0
         groups.setdefault(_Kind(decays, lr_factor), []).append(parameter)
+    for parameter in others:
+        groups.setdefault(_Kind(parameter.ndim > 1, 1.0), []).append(parameter)
     if not groups:
         raise ConfigError("fine_tuning.freeze: every parameter is frozen, so that nothing is left to train")
     options: list[dict[str, Any]] = [
@@ -70,31 +76,33 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
         group["lr"] = lr * group["lr_factor"]
 
 
-def head_names(model: nn.Module) -> set[str]:
-    """Return the names of the parameters of the last linear layer, which gives the logits."""
-    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    return {name for name, _ in model.named_parameters() if linear and name.startswith(f"{linear[-1]}.")}
+def last_layer_names(network: Network) -> set[str]:
+    """Return the names of the parameters of the heads' last layers, which give the outputs."""
+    return {f"heads.{head}.output.{name}" for head in network.heads for name in ("weight", "bias")}
 
 
-def freeze(model: nn.Module, patterns: tuple[str, ...]) -> int:
-    """Keep the parameters that match a shell pattern as they are; return how many numbers that are."""
+def freeze(network: Network, patterns: tuple[str, ...]) -> int:
+    """Keep the parameters that match a shell pattern as they are; return how many numbers that are.
+
+    Names of the backbone's parameters may be given without `backbone.`.
+    """
     frozen: dict[str, nn.Parameter] = {}
     for pattern in patterns:
-        matching = dict(_matching(model, pattern))
+        matching = {
+            name: parameter
+            for name, parameter in network.named_parameters()
+            if fnmatchcase(name, pattern) or fnmatchcase(name.removeprefix("backbone."), pattern)
+        }
         if not matching:
-            names = sorted({name.split(".")[0] for name, _ in model.named_parameters()})
+            names = sorted({".".join(name.split(".")[:2]) for name, _ in network.named_parameters()})
             raise ConfigError(
                 f"fine_tuning.freeze: {pattern!r} matches no parameter; names start with {', '.join(names)}"
             )
         frozen |= matching
     for parameter in frozen.values():
         parameter.requires_grad_(False)
-    for module in model.modules():
+    for module in network.modules():
         own = list(module.parameters(recurse=False))
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) and own and not own[0].requires_grad:
-            module.eval()  # it also keeps what it remembers
+            module.eval()  # it keeps its running statistics too
     return sum(parameter.numel() for parameter in frozen.values())
-
-
-def _matching(model: nn.Module, pattern: str) -> Iterator[tuple[str, nn.Parameter]]:
-    return ((name, item) for name, item in model.named_parameters() if fnmatchcase(name, pattern))

@@ -108,8 +108,8 @@ class Recipe(Record):
     """largest norm of the gradient"""
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: matrix products on a GPU"""
-    metric: Literal["accuracy", "auc", "loss"] = "accuracy"
-    """of the validation jets; decides which epoch is the best"""
+    metric: str | None = None
+    """of the validation jets; decides which epoch is the best: accuracy (default), auc or loss"""
     patience: PositiveInt | None = None
     """stop after so many epochs without a better one"""
     checkpoint_minutes: NonNegativeFloat = 10.0

@@ -20,6 +20,7 @@ from typing import Any
 
 from partt.atomic_files import write_text
 from partt.errors import ConfigError, OutputError
+from partt.training.job import with_defaults
 
 MAX_DIFFERENCES = 10  # that are listed
 
@@ -103,7 +104,7 @@ def start_or_resume(
         before = json.loads(folder.definition.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {folder.definition}: {error}") from error
-    differences = list(_differences(before, json.loads(json.dumps(definition))))
+    differences = list(_differences(with_defaults(before), json.loads(json.dumps(definition))))
     if differences:
         lines = [f"  {line}" for line in differences[:MAX_DIFFERENCES]]
         if len(differences) > MAX_DIFFERENCES:

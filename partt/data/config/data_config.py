@@ -28,8 +28,19 @@ from partt.data.config.sections import (
 from partt.data.formulas.definitions import check_definitions, parse_definitions
 from partt.data.formulas.expressions import Formula, inline, parse_formula
 from partt.data.formulas.formula_checks import function_name
+from partt.jet_inputs import CollectionShape, InputShape
 
-__all__ = ["DataConfig", "InputGroup", "InputVariable", "Weights", "branches_to_read", "load_data_config"]
+PARTICLES = "pf"  # the collection of a jet's particles
+
+__all__ = [
+    "PARTICLES",
+    "DataConfig",
+    "InputGroup",
+    "InputVariable",
+    "Weights",
+    "branches_to_read",
+    "load_data_config",
+]
 
 
 @dataclass(frozen=True)
@@ -114,6 +125,16 @@ class DataConfig(Record):
     def groups(self) -> tuple[InputGroup, ...]:
         """The groups that the config has, out of particles, momenta and points."""
         return tuple(group for group in (self.particles, self.momenta, self.points) if group is not None)
+
+    @property
+    def input_shape(self) -> InputShape:
+        """The inputs that a network gets."""
+        particles = CollectionShape(
+            len(self.particles.variables),
+            self.momenta is not None,
+            0 if self.points is None else len(self.points.variables),
+        )
+        return InputShape({PARTICLES: particles})
 
     @property
     def input_names(self) -> tuple[str, ...]:

@@ -1,78 +1,89 @@
 """Packed chunks kept on disk and mapped into memory, so that later passes read no ROOT and compute nothing.
 
-One safetensors file per chunk, under a name made of everything that its contents depend on: data config,
-purpose, the file's identity (UUID, size, time of change) and the entries. A changed file or config is a miss.
+One safetensors file per chunk, under a name made of everything that its contents depend on: data config, the
+file's identity (UUID, size, time of change) and the entries. A changed file or config is a miss.
 """
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from partt.atomic_files import atomic_path
 from partt.data.config.data_config import DataConfig
-from partt.data.files.root_files import FileInfo
-from partt.data.jagged import Column, Jagged
-from partt.data.jet_batch import JetBatch
-from partt.data.variables import Purpose
+from partt.data.files.info import FileInfo
+from partt.data.jet_batch import PER_JET, JetBatch
+from partt.jet_inputs import Collection, JetInputs
 
-LAYOUT = 1  # to be raised when the meaning of a stored tensor changes
-TENSORS = tuple(field.name for field in fields(JetBatch) if field.name != "observers")
-
-_verified: set[Path] = set()
+LAYOUT = 2  # raised when the meaning of a stored tensor changes
 
 
-def cache_folder(cache: Path, config: DataConfig, purpose: Purpose) -> Path:
-    """Return the folder for the chunks that are read with a config for a purpose."""
-    return cache / _digest(LAYOUT, config.to_yaml(), purpose)
+class BatchCache:
+    """The chunks of one data config in a cache folder."""
 
+    def __init__(self, cache: Path, config: DataConfig) -> None:
+        self.folder = cache / _digest(LAYOUT, config.to_yaml())
+        self._verified: set[Path] = set()  # by this process: contents are hashed once, not in every pass
 
-def chunk_path(folder: Path, file: FileInfo, start: int, stop: int) -> Path:
-    """Return where a chunk of a file is kept in the folder of its config."""
-    return folder / f"{_digest(file.url, file.tree, file.identity, start, stop)}.safetensors"
+    def path(self, file: FileInfo, start: int, stop: int) -> Path:
+        """Return where a chunk of a file is kept."""
+        return self.folder / f"{_digest(file.url, file.tree, file.identity, start, stop)}.safetensors"
 
+    def save(self, path: Path, batch: JetBatch) -> None:
+        """Write a batch, and a digest of its contents."""
+        tensors = {name: tensor.contiguous() for name, tensor in _to_tensors(batch).items()}
+        with atomic_path(path) as temporary:
+            save_file(tensors, temporary, metadata={"digest": _contents_digest(tensors)})
 
-def save_batch(path: Path, batch: JetBatch) -> None:
-    """Write a batch, observers included, and a digest of its contents."""
-    tensors = {name: tensor for name in TENSORS if isinstance(tensor := getattr(batch, name), Tensor)}
-    for name, column in batch.observers.items():
-        if isinstance(column, Jagged):
-            tensors[f"contents:{name}"] = torch.tensor(column.contents)
-            tensors[f"offsets:{name}"] = torch.tensor(column.offsets)
-        else:
-            tensors[f"observer:{name}"] = torch.tensor(column)
-    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    with atomic_path(path) as temporary:
-        save_file(tensors, temporary, metadata={"digest": _contents_digest(tensors)})
-
-
-def load_batch(path: Path) -> JetBatch | None:
-    """Map a stored batch into memory; None if there is none, or one that was damaged."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-            digest = (file.metadata() or {}).get("digest")
-        # Contents are looked at once in each process: that costs less than reading them did.
-        if path not in _verified and digest != _contents_digest(tensors):
+    def load(self, path: Path) -> JetBatch | None:
+        """Map a stored batch into memory; None if there is none, or one that was damaged."""
+        try:
+            with safe_open(path, framework="pt") as file:
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+                digest = (file.metadata() or {}).get("digest")
+        except (OSError, SafetensorError):
             return None
-    except (OSError, SafetensorError):
-        return None
-    _verified.add(path)
-    observers: dict[str, Column] = {}
-    for key in sorted(set(tensors) - set(TENSORS)):
-        kind, name = key.split(":", 1)
-        if kind == "observer":
-            observers[name] = tensors[key].numpy()
-        elif kind == "contents":
-            observers[name] = Jagged(tensors[key].numpy(), tensors[f"offsets:{name}"].numpy())
-    values: dict[str, Any] = {name: tensors.get(name) for name in TENSORS}
-    return JetBatch(**values, observers=observers)
+        if path not in self._verified and digest != _contents_digest(tensors):
+            return None
+        self._verified.add(path)
+        return _from_tensors(tensors)
+
+
+def _to_tensors(batch: JetBatch) -> dict[str, Tensor]:
+    """Return the tensors of a batch: NAME, jet/GROUP, or COLLECTION/GROUP."""
+    tensors = {name: value for name in PER_JET if (value := getattr(batch, name)) is not None}
+    tensors |= {f"jet/{name}": group for name, group in batch.inputs.jet_features.items()}
+    for name, collection in batch.inputs.collections.items():
+        groups = {"offsets": collection.offsets, **collection.groups}
+        tensors |= {f"particles/{name}/{group}": rows for group, rows in groups.items()}
+    return tensors
+
+
+def _from_tensors(tensors: Mapping[str, Tensor]) -> JetBatch:
+    per_jet: dict[str, Any] = {name: tensors.get(name) for name in PER_JET}
+    jet_features: dict[str, Tensor] = {}
+    groups: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        match name.split("/"):
+            case ["jet", group]:
+                jet_features[group] = tensor
+            case ["particles", collection, group]:
+                groups.setdefault(collection, {})[group] = tensor
+    collections = {
+        name: Collection(
+            features=own.pop("features"),
+            offsets=own.pop("offsets"),
+            momenta=own.pop("momenta", None),
+            points=own.pop("points", None),
+            others=own,
+        )
+        for name, own in groups.items()
+    }
+    return JetBatch(inputs=JetInputs(collections, jet_features), **per_jet)
 
 
 def _contents_digest(tensors: Mapping[str, Tensor]) -> str:

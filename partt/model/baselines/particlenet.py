@@ -1,9 +1,10 @@
 """ParticleNet (arXiv:1902.08570): the layers of weaver-core's module, run on packed particles and edges.
 
-Axes: B jets, T particles of all jets, K neighbours of a particle, W channels, F features, C classes; inside
-a group of jets of similar length: G jets, P particles (padded; mask True = real).
+Axes: B jets, T particles of all jets, K neighbours of a particle, W channels, F features, D width of the
+embedding; inside a group of jets of similar length: G jets, P particles (padded; mask True = real).
 """
 
+import operator
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, cast
 
@@ -14,15 +15,16 @@ from torch.nn import functional
 from weaver.nn.model.ParticleNet import ParticleNet as WeaverParticleNet
 
 from partt.config import Record
-from partt.errors import DataError
+from partt.jet_inputs import Collection, InputShape, JetInputs, PaddedInputs
 from partt.model.baselines.pfn import sum_over_jets
+from partt.model.config_types import Probability, Widths
 from partt.model.grouping import Group, group_jets, take_rows
-from partt.model.particle_transformer_config import Probability, Widths
+from partt.model.heads import HeadConfig
+from partt.model.network import Backbone, Embeddings
 
 # In evaluation nothing couples the jets: so many at a time keep their edges small.
 JETS_AT_A_TIME = {"cpu": 32}
 JETS_AT_A_TIME_ELSEWHERE = 1024
-NO_POINTS = "ParticleNet needs coordinates: add the input pf_points to the data config"
 
 
 class ParticleNetConfig(Record):
@@ -38,68 +40,74 @@ class ParticleNetConfig(Record):
     dropout: Probability = 0.1
 
 
-class ParticleNet(nn.Module):
+class ParticleNet(Backbone):
     """Edge convolutions among the nearest neighbours of every particle.
 
     weaver-core's module owns the weights and is what this must equal. It pads every jet to the longest of
     the batch; here only real particles and their edges are computed, and seen by BatchNorm.
     """
 
-    needs_momenta: ClassVar[bool] = False
-    needs_points: ClassVar[bool] = True
+    config: ParticleNetConfig
+    needs_points = "ParticleNet needs coordinates"
+    has_tokens: ClassVar[bool] = True
 
-    def __init__(self, config: ParticleNetConfig, num_features: int, num_classes: int) -> None:
-        super().__init__()
-        self.config = config
-        self.min_slots = config.num_neighbours + 1
-        self.weaver = WeaverParticleNet(
-            num_features,
-            num_classes,
-            conv_params=[(config.num_neighbours, list(widths)) for widths in config.convolutions],
-            fc_params=[(config.hidden_width, config.dropout)],
-            use_fusion=False,
-            trim=False,
-        )
+    def __init__(self, config: ParticleNetConfig, shape: InputShape) -> None:
+        head = HeadConfig(hidden_widths=(config.hidden_width,), dropout=config.dropout)
+        super().__init__(config, config.convolutions[-1][-1], head)
+        self.min_slots = config.num_neighbours + 1  # each slot needs its neighbours
+        collection = self.only_collection(shape)
+        self.weaver = _weaver_layers(config, collection.num_features)
 
-    def forward(
-        self, particles: Tensor, momenta: Tensor | None, offsets: Tensor, points: Tensor | None = None
-    ) -> Tensor:
-        """Return logits (B, C) from features (T, F), offsets (B + 1) and coordinates points (T, 2)."""
-        del momenta  # for networks with pair features
-        if points is None:
-            raise DataError(NO_POINTS)
+    def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
+        """Return the particles after the last convolution (T, D), and their mean over each jet (B, D)."""
+        offsets = inputs.main.offsets
         step = JETS_AT_A_TIME.get(offsets.device.type, JETS_AT_A_TIME_ELSEWHERE)
         if self.training:
             step = len(offsets)
-        jets = []
+        jets, tokens = [], []
         for start in range(0, len(offsets) - 1, step):
             part = offsets[start : start + step + 1]
             rows = slice(int(part[0]), int(part[-1]))
-            jets.append(self._embed_jets(particles[rows], points[rows], part - part[0]))
-        logits: Tensor = self.weaver.fc(torch.cat(jets))
-        return logits
+            some = inputs.main.with_rows(operator.itemgetter(rows), part - part[0])
+            x = self._convolve(some)
+            jets.append(sum_over_jets(x, some.offsets) / some.lengths.clamp(min=1)[:, None])
+            tokens += [x] if with_tokens else []
+        return Embeddings(torch.cat(jets), torch.cat(tokens) if with_tokens else None)
 
-    def forward_dense(
-        self, particles: Tensor, momenta: Tensor | None, mask: Tensor, points: Tensor | None = None
-    ) -> Tensor:
-        """Return logits (B, C) from padded features (B, P, F), points (B, P, 2) and mask (B, P).
+    def embed_padded(self, inputs: PaddedInputs) -> Tensor:
+        """Return the embeddings (B, D) of padded jets."""
+        jets = inputs.main
+        points = cast("Tensor", jets.points).transpose(1, 2)
+        embeddings: Tensor = self.weaver(points, jets.features.transpose(1, 2), jets.mask[:, None])
+        return embeddings
 
-        P is at least `min_slots`: each slot needs its neighbours.
-        """
-        del momenta
-        if points is None:
-            raise DataError(NO_POINTS)
-        logits: Tensor = self.weaver(points.transpose(1, 2), particles.transpose(1, 2), mask[:, None])
-        return logits
-
-    def _embed_jets(self, particles: Tensor, points: Tensor, offsets: Tensor) -> Tensor:
-        """Return the mean (B, W) of what a jet's particles have become; zeros for an empty jet."""
-        groups = group_jets(offsets, min_length=self.config.num_neighbours + 1)
-        x = normalise(particles, self.weaver.bn_fts)  # (T, F)
+    def _convolve(self, jets: Collection) -> Tensor:
+        """Return the particles after the last convolution (T, D)."""
+        groups = group_jets(jets.offsets, min_length=self.min_slots)
+        x = normalise(jets.features, self.weaver.bn_fts)  # (T, F)
+        points = cast("Tensor", jets.points)
         for block in self.weaver.edge_convs:
             neighbours = nearest_neighbours(points, groups, self.config.num_neighbours)
             x = points = edge_convolution(block, x, neighbours)
-        return sum_over_jets(x, offsets) / offsets.diff().clamp(min=1)[:, None]
+        return x
+
+
+def _weaver_layers(config: ParticleNetConfig, num_features: int) -> WeaverParticleNet:
+    """Return weaver-core's module without its head."""
+    with torch.random.fork_rng(devices=[]):  # its constructor draws weights of a head too
+        module = WeaverParticleNet(
+            num_features,
+            num_classes=1,
+            conv_params=[(config.num_neighbours, list(widths)) for widths in config.convolutions],
+            fc_params=[(1, 0.0)],
+            use_fusion=False,
+            trim=False,
+        )
+    module.fc = nn.Identity()
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv1d | nn.Conv2d):
+            layer.reset_parameters()
+    return module
 
 
 @torch.no_grad()

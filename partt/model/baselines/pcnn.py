@@ -1,7 +1,7 @@
 """P-CNN: a residual network of one-dimensional convolutions along the particles, in input (pT) order.
 
 After the P-CNN of arXiv:1902.08570, without strides. Axes: B jets, T particles of all jets, P slots of a
-padded jet, F features, W channels, C classes.
+padded jet, F features, W channels, D width of the embedding.
 """
 
 from typing import ClassVar, cast
@@ -11,10 +11,13 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from partt.config import Record
+from partt.jet_inputs import InputShape, JetInputs, PaddedInputs
 from partt.model.baselines.pfn import sum_over_jets
+from partt.model.config_types import Probability, Widths
 from partt.model.embeddings import batch_norm
 from partt.model.grouping import jet_of_row
-from partt.model.particle_transformer_config import Probability, Widths
+from partt.model.heads import HeadConfig
+from partt.model.network import Backbone, Embeddings
 
 
 class PCNNConfig(Record):
@@ -26,53 +29,42 @@ class PCNNConfig(Record):
     dropout: Probability = 0.2
 
 
-class PCNN(nn.Module):
+class PCNN(Backbone):
     """Convolutions over neighbours in the list of particles, mean over the jet."""
 
-    needs_momenta: ClassVar[bool] = False
-    needs_points: ClassVar[bool] = False
+    config: PCNNConfig
+    has_tokens: ClassVar[bool] = True
 
-    def __init__(self, config: PCNNConfig, num_features: int, num_classes: int) -> None:
-        super().__init__()
-        self.config = config
-        self.input_norm = nn.BatchNorm1d(num_features)
-        self.first = Convolution(num_features, config.first_width)
+    def __init__(self, config: PCNNConfig, shape: InputShape) -> None:
+        head = HeadConfig(hidden_widths=(config.hidden_width,), dropout=config.dropout)
+        super().__init__(config, config.unit_widths[-1], head)
+        collection = self.only_collection(shape)
+        self.input_norm = nn.BatchNorm1d(collection.num_features)
+        self.first = Convolution(collection.num_features, config.first_width)
         inputs = (config.first_width, *config.unit_widths[:-1])
         self.units = nn.ModuleList(
             ResidualUnit(*pair) for pair in zip(inputs, config.unit_widths, strict=True)
         )
-        self.head = nn.Sequential(
-            nn.Linear(config.unit_widths[-1], config.hidden_width),
-            nn.ReLU(),
-            nn.Dropout(config.dropout),
-            nn.Linear(config.hidden_width, num_classes),
-        )
 
-    def forward(
-        self, particles: Tensor, momenta: Tensor | None, offsets: Tensor, points: Tensor | None = None
-    ) -> Tensor:
-        """Return logits (B, C) from features (T, F) and offsets (B + 1)."""
-        del momenta, points
-        neighbours = _neighbours(offsets)
-        x = self.first(batch_norm(particles, self.input_norm), neighbours)
+    def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
+        """Return the particles after the last convolution (T, D), and their mean over each jet (B, D)."""
+        jets = inputs.main
+        neighbours = _neighbours(jets.offsets)
+        x = self.first(batch_norm(jets.features, self.input_norm), neighbours)
         for unit in self.units:
             x = unit(x, neighbours)
-        mean = sum_over_jets(x, offsets) / offsets.diff().clamp(min=1)[:, None]  # (B, W)
-        logits: Tensor = self.head(mean)
-        return logits
+        mean = sum_over_jets(x, jets.offsets) / jets.lengths.clamp(min=1)[:, None]  # (B, W)
+        return Embeddings(mean, x if with_tokens else None)
 
-    def forward_dense(
-        self, particles: Tensor, momenta: Tensor | None, mask: Tensor, points: Tensor | None = None
-    ) -> Tensor:
-        """Return logits (B, C) from padded features (B, P, F) and mask (B, P)."""
-        del momenta, points
-        real = mask[..., None].to(particles.dtype)  # (B, P, 1)
-        x = self.first.forward_dense(batch_norm(particles, self.input_norm) * real) * real
+    def embed_padded(self, inputs: PaddedInputs) -> Tensor:
+        """Return the embeddings (B, D) of padded jets."""
+        jets = inputs.main
+        real = jets.mask[..., None].to(jets.features.dtype)  # (B, P, 1)
+        x = self.first.forward_padded(batch_norm(jets.features, self.input_norm) * real) * real
         for unit in self.units:
-            x = cast("ResidualUnit", unit).forward_dense(x, real)
-        mean = x.sum(dim=1) / real.sum(dim=1).clamp(min=1)  # (B, W)
-        logits: Tensor = self.head(mean)
-        return logits
+            x = cast("ResidualUnit", unit).forward_padded(x, real)
+        mean: Tensor = x.sum(dim=1) / real.sum(dim=1).clamp(min=1)  # (B, W)
+        return mean
 
 
 class Convolution(nn.Module):
@@ -89,7 +81,7 @@ class Convolution(nn.Module):
         windows = padded.index_select(0, neighbours.flatten()).view(len(x), 3 * x.shape[1])
         return batch_norm(self.linear(windows), self.norm).relu()
 
-    def forward_dense(self, x: Tensor) -> Tensor:
+    def forward_padded(self, x: Tensor) -> Tensor:
         """Return (B, P, outputs) from x (B, P, inputs), zero where there is no particle."""
         none = torch.zeros_like(x[:, :1])
         before, after = torch.cat((none, x[:, :-1]), dim=1), torch.cat((x[:, 1:], none), dim=1)
@@ -111,9 +103,9 @@ class ResidualUnit(nn.Module):
         y: Tensor = self.second(self.first(x, neighbours), neighbours) + self.shortcut(x)
         return y
 
-    def forward_dense(self, x: Tensor, real: Tensor) -> Tensor:
+    def forward_padded(self, x: Tensor, real: Tensor) -> Tensor:
         """Return (B, P, outputs) from x (B, P, inputs); real (B, P, 1) is 1 for particles and 0 elsewhere."""
-        y: Tensor = self.second.forward_dense(self.first.forward_dense(x) * real) * real + self.shortcut(x)
+        y: Tensor = self.second.forward_padded(self.first.forward_padded(x) * real) * real + self.shortcut(x)
         return y
 
 

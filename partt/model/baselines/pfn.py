@@ -1,6 +1,7 @@
 """The Particle Flow Network (arXiv:1810.05165), with the widths of arXiv:2202.03772.
 
-Axes: B jets, T particles of all jets, P slots of a padded jet, F features, W width, C classes.
+Axes: B jets, T particles of all jets, P slots of a padded jet, F features, W width,
+D width of the embedding.
 """
 
 from typing import ClassVar
@@ -9,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from partt.config import Record
+from partt.jet_inputs import InputShape, JetInputs, PaddedInputs
+from partt.model.config_types import Widths
 from partt.model.grouping import jet_of_row
-from partt.model.particle_transformer_config import Widths
+from partt.model.network import Backbone, Embeddings
 
 
 class PFNConfig(Record):
@@ -20,37 +23,29 @@ class PFNConfig(Record):
     jet_widths: Widths = (128, 128, 128)
 
 
-class PFN(nn.Module):
-    """F(Σ Φ(particle)): what a jet is does not depend on the order of its particles."""
+class PFN(Backbone):
+    """F(Σ Φ(particle)): the result does not depend on the order of the particles."""
 
-    needs_momenta: ClassVar[bool] = False
-    needs_points: ClassVar[bool] = False
+    config: PFNConfig
+    has_tokens: ClassVar[bool] = True
 
-    def __init__(self, config: PFNConfig, num_features: int, num_classes: int) -> None:
-        super().__init__()
-        self.config = config
-        self.particle_network = mlp(num_features, config.particle_widths)
+    def __init__(self, config: PFNConfig, shape: InputShape) -> None:
+        super().__init__(config, config.jet_widths[-1])
+        collection = self.only_collection(shape)
+        self.particle_network = mlp(collection.num_features, config.particle_widths)
         self.jet_network = mlp(config.particle_widths[-1], config.jet_widths)
-        self.head = nn.Linear(config.jet_widths[-1], num_classes)
 
-    def forward(
-        self, particles: Tensor, momenta: Tensor | None, offsets: Tensor, points: Tensor | None = None
-    ) -> Tensor:
-        """Return logits (B, C) from features (T, F) and offsets (B + 1)."""
-        del momenta, points
-        x = self.particle_network(particles)  # (T, W)
-        jets = sum_over_jets(x, offsets)  # (B, W)
-        logits: Tensor = self.head(self.jet_network(jets))
-        return logits
+    def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
+        """Return F (B, D), and Φ of every particle (T, W)."""
+        x = self.particle_network(inputs.main.features)  # (T, W)
+        jets = self.jet_network(sum_over_jets(x, inputs.main.offsets))
+        return Embeddings(jets, x if with_tokens else None)
 
-    def forward_dense(
-        self, particles: Tensor, momenta: Tensor | None, mask: Tensor, points: Tensor | None = None
-    ) -> Tensor:
-        """Return logits (B, C) from padded features (B, P, F) and mask (B, P)."""
-        del momenta, points
-        x = self.particle_network(particles) * mask[..., None]  # (B, P, W)
-        logits: Tensor = self.head(self.jet_network(x.sum(dim=1)))
-        return logits
+    def embed_padded(self, inputs: PaddedInputs) -> Tensor:
+        """Return the embeddings (B, D) of padded jets."""
+        x = self.particle_network(inputs.main.features) * inputs.main.mask[..., None]  # (B, P, W)
+        jets: Tensor = self.jet_network(x.sum(dim=1))
+        return jets
 
 
 def mlp(num_inputs: int, widths: tuple[int, ...]) -> nn.Sequential:

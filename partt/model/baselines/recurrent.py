@@ -1,9 +1,9 @@
 """A recurrent tagger: a GRU or LSTM that reads the particles of a jet in order of falling pT.
 
-Axes: B jets, T particles of all jets, P slots of the padded batch, F features, W width, C classes.
+Axes: B jets, T particles of all jets, P slots of the padded batch, F features, W width.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal, cast
 
 import torch
 from pydantic import PositiveInt
@@ -11,14 +11,13 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from partt.config import Record
-from partt.errors import DataError
+from partt.jet_inputs import InputShape, JetInputs, PaddedInputs
+from partt.model.config_types import Probability
 from partt.model.embeddings import batch_norm
 from partt.model.exporting import is_exporting
 from partt.model.grouping import jet_of_row, pad_jets, take_rows
-from partt.model.particle_transformer_config import Probability
+from partt.model.network import Backbone, Embeddings
 from partt.physics.four_vectors import transverse_momentum
-
-NO_MOMENTA = "a recurrent network sorts by pT: add the input pf_vectors to the data config"
 
 
 class RecurrentConfig(Record):
@@ -30,58 +29,50 @@ class RecurrentConfig(Record):
     dropout: Probability = 0.1
 
 
-class Recurrent(nn.Module):
-    """The state after the last particle tells the class."""
+class Recurrent(Backbone):
+    """The state after the last particle is the embedding."""
 
-    needs_momenta: ClassVar[bool] = True
-    needs_points: ClassVar[bool] = False
+    config: RecurrentConfig
+    needs_momenta = "a recurrent network sorts by pT"
 
-    def __init__(self, config: RecurrentConfig, num_features: int, num_classes: int) -> None:
-        super().__init__()
-        self.config = config
-        self.input_norm = nn.BatchNorm1d(num_features)
+    def __init__(self, config: RecurrentConfig, shape: InputShape) -> None:
+        super().__init__(config, config.width)
+        collection = self.only_collection(shape)
+        self.input_norm = nn.BatchNorm1d(collection.num_features)
         cell = nn.GRU if config.cell == "gru" else nn.LSTM
         dropout = config.dropout if config.num_layers > 1 else 0.0  # torch drops between layers only
-        self.cell = cell(num_features, config.width, config.num_layers, batch_first=True, dropout=dropout)
-        self.head = nn.Linear(config.width, num_classes)
+        self.cell = cell(
+            collection.num_features, config.width, config.num_layers, batch_first=True, dropout=dropout
+        )
 
-    def forward(
-        self, particles: Tensor, momenta: Tensor | None, offsets: Tensor, points: Tensor | None = None
-    ) -> Tensor:
-        """Return logits (B, C) from features (T, F), momenta (T, 4) and offsets (B + 1)."""
-        del points
-        if momenta is None:
-            raise DataError(NO_MOMENTA)
-        x = batch_norm(particles, self.input_norm)[_by_falling_pt(momenta, offsets)]
-        group = pad_jets(offsets)
-        lengths = offsets.diff()
-        padded = take_rows(x, group.rows) * (lengths > 0)[:, None, None]  # an empty jet reads one zero
+    def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
+        """Return the last layer's state after the last particle (B, W)."""
+        del with_tokens  # it has none
+        jets = inputs.main
+        momenta = cast("Tensor", jets.momenta)
+        x = batch_norm(jets.features, self.input_norm)[_by_falling_pt(momenta, jets.offsets)]
+        group = pad_jets(jets.offsets)
+        padded = take_rows(x, group.rows) * (jets.lengths > 0)[:, None, None]  # an empty jet reads one zero
         sequences = pack_padded_sequence(
-            padded, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
+            padded, jets.lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
         )
         _, state = self.cell(sequences)
         hidden = state[0] if self.config.cell == "lstm" else state  # (layers, B, W)
-        logits: Tensor = self.head(hidden[-1])
-        return logits
+        return Embeddings(hidden[-1])
 
-    def forward_dense(
-        self, particles: Tensor, momenta: Tensor | None, mask: Tensor, points: Tensor | None = None
-    ) -> Tensor:
-        """Return logits (B, C) from padded features (B, P, F), momenta (B, P, 4) and mask (B, P)."""
-        del points
-        if momenta is None:
-            raise DataError(NO_MOMENTA)
-        pt = transverse_momentum(momenta.double()).masked_fill(~mask, -1)
+    def embed_padded(self, inputs: PaddedInputs) -> Tensor:
+        """Return the embeddings (B, W) of padded jets."""
+        jets = inputs.main
+        pt = transverse_momentum(cast("Tensor", jets.momenta).double()).masked_fill(~jets.mask, -1)
         # (B, P), padding last; ONNX has topk, which is stable there
         order = pt.topk(pt.shape[1]).indices if is_exporting() else pt.argsort(descending=True, stable=True)
-        x = batch_norm(particles, self.input_norm) * mask[..., None]
+        x = batch_norm(jets.features, self.input_norm) * jets.mask[..., None]
         x = x.gather(1, order[..., None].expand(x.shape))
         outputs = record_cell(self.cell, x) if is_exporting() else self.cell(x)[0]
-        # outputs (B, P, W): what comes after a jet's last particle is not looked at
-        last = (mask.sum(dim=1) - 1).clamp(min=0)  # (B,); an empty jet reads one zero
-        state = outputs.gather(1, last[:, None, None].expand(-1, 1, outputs.shape[2]))[:, 0]
-        logits: Tensor = self.head(state)
-        return logits
+        # outputs (B, P, W): what comes after a jet's last particle is ignored
+        last = (jets.mask.sum(dim=1) - 1).clamp(min=0)  # (B,); an empty jet reads one zero
+        state: Tensor = outputs.gather(1, last[:, None, None].expand(-1, 1, outputs.shape[2]))[:, 0]
+        return state
 
 
 def record_cell(cell: nn.GRU | nn.LSTM, x: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ _this_thread = threading.local()
 
 
 @contextmanager
-def packed_weights() -> Iterator[None]:
+def prepacked_weights() -> Iterator[None]:
     """Let the Linear layers of this thread keep packed weights until the end of the context."""
     _this_thread.weights = {}
     try:

@@ -1,0 +1,134 @@
+"""A JetSource -> the index of its jets: what the read plan needs of the files."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from partt.data.files.info import FileInfo
+from partt.data.files.root_files import AuthenticationError
+from partt.data.jagged import Array
+from partt.data.reading.jet_source import BadFile, JetSource, jet_weights, listing
+from partt.data.reading.read_plan import Chunk
+from partt.data.variables import labels_of, scan
+from partt.errors import DataError
+from partt.jobs.progress import Progress
+
+PURE = 0.9  # a chunk with a larger part of one class has to be mixed with those of other classes
+
+
+@dataclass(frozen=True)
+class JetIndex:
+    """What the read plan has to know of the files, and what is worth telling of them."""
+
+    chunks: tuple[Chunk, ...]
+    class_counts: npt.NDArray[np.int64]  # (files, classes) selected jets
+    mean_weight: float  # of the selected jets
+    bad_files: tuple[BadFile, ...] = ()  # those that were left out so far
+
+    @property
+    def num_jets(self) -> int:
+        """Selected jets of all files."""
+        return sum(chunk.num_jets for chunk in self.chunks)
+
+
+def build_index(source: JetSource, progress: Progress | None = None) -> JetIndex:
+    """Index one source, by `build_indexes`."""
+    return build_indexes([source], progress)[0]
+
+
+def build_indexes(sources: Sequence[JetSource], progress: Progress | None = None) -> list[JetIndex]:
+    """Index sources that differ in nothing but `split`; every file is read once for all of them.
+
+    Labels, selection and weights of all jets are read, so that what is wrong with them is found at once.
+    """
+    source = sources[0]
+    counters = [_Counter(part) for part in sources]
+    bad = list(source.bad_files)
+    for number, file in enumerate(source.files):
+        try:
+            scanned = list(_scan_file(source, file))
+        except DataError as error:
+            if not source.on_bad_file.skip or isinstance(error, AuthenticationError):
+                raise
+            bad.append(BadFile(file.url, str(error)))
+            source.on_bad_file.check(len(source.files) + len(source.bad_files), bad)
+            continue
+        for counter in counters:
+            counter.add(number, *_joined(scanned))
+        if progress:
+            progress(number + 1, len(source.files))
+    return [counter.index(bad) for counter in counters]
+
+
+class _Counter:
+    """Counts the jets of one source, file by file."""
+
+    def __init__(self, source: JetSource) -> None:
+        self.source = source
+        self.class_counts = np.zeros((len(source.files), len(source.config.class_names)), dtype=np.int64)
+        self.chunks: list[Chunk] = []
+        self.sum_weights, self.num_jets = 0.0, 0
+
+    def add(self, number: int, entries: Array, labels: Array, weights: Array) -> None:
+        """Count the selected jets of a file."""
+        source, file = self.source, self.source.files[number]
+        if source.split is not None:
+            part = source.split.contains(file.url, entries)
+            entries, labels, weights = entries[part], labels[part], weights[part]
+        self.class_counts[number] = np.bincount(labels, minlength=self.class_counts.shape[1])
+        self.sum_weights += weights.sum()
+        self.num_jets += len(weights)
+        for start, stop in file.chunks:
+            inside = slice(*np.searchsorted(entries, [start, stop]))
+            expected = float(weights[inside].sum() if source.samples else len(weights[inside]))
+            stratum = f"{source.groups[number]}/{_main_class(labels[inside])}"
+            self.chunks.append(Chunk(number, start, stop, len(weights[inside]), expected, stratum))
+
+    def index(self, bad: Sequence[BadFile]) -> JetIndex:
+        """Return the index; an error if there is nothing to train on."""
+        _check_totals(self.source, self.class_counts, self.sum_weights, bad)
+        mean_weight = self.sum_weights / max(self.num_jets, 1)
+        return JetIndex(tuple(self.chunks), self.class_counts, mean_weight, tuple(bad))
+
+
+def _scan_file(source: JetSource, file: FileInfo) -> Iterator[tuple[Array, Array, Array]]:
+    """Yield entries, labels and weights (float64) of a file's selected jets."""
+    for selected in scan(source.config, file):
+        weights = jet_weights(source.config, selected)
+        yield selected.entries, labels_of(source.config, selected), weights.astype(np.float64)
+
+
+def _joined(parts: Sequence[tuple[Array, Array, Array]]) -> tuple[Array, Array, Array]:
+    if not parts:
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+    entries, labels, weights = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return entries, labels, weights
+
+
+def _main_class(labels: Array) -> str:
+    """Return the class that nearly all jets of a chunk have, or "mixed"."""
+    counts = np.bincount(labels, minlength=1)
+    return str(counts.argmax()) if counts.max() > PURE * len(labels) else "mixed"
+
+
+def _check_totals(
+    source: JetSource, class_counts: npt.NDArray[np.int64], sum_weights: float, bad: Sequence[BadFile]
+) -> None:
+    num_jets = int(class_counts.sum())
+    if num_jets == 0 and source.split is not None:
+        raise DataError(f"no jets are left for {source.split.describe()}; use more files or other fractions")
+    if num_jets == 0:
+        raise DataError(
+            f"no jet passes the selection {source.config.selection!r} in {len(source.files)} files"
+        )
+    if not sum_weights > 0:
+        raise DataError(f"the mean weight of the jets is {sum_weights / num_jets:g}; it must be positive")
+    empty = [
+        name
+        for name, count in zip(source.config.class_names, class_counts.sum(axis=0), strict=True)
+        if not count
+    ]
+    if bad and empty:
+        raise DataError(f"no jets of {', '.join(empty)} are left without the bad files:\n{listing(bad)}")

@@ -1,0 +1,169 @@
+"""What a network takes: the particles of some jets, collection by collection, and features of the jets.
+
+`JetInputs` is packed: jet i owns rows offsets[i]:offsets[i + 1] of a collection, and there is no padding.
+`PaddedInputs` is the same on a grid, for networks that are exported.
+
+Axes: B jets, T particles of a collection in all jets, P slots of a padded jet, F features, K coordinates,
+G features of a jet.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class CollectionShape:
+    """Which inputs a particle of a collection has."""
+
+    num_features: int
+    has_momenta: bool = False
+    num_coordinates: int = 0
+
+
+@dataclass(frozen=True)
+class InputShape:
+    """Which inputs a network gets: what its layers are made for."""
+
+    collections: Mapping[str, CollectionShape]
+    jet_features: Mapping[str, int] = field(default_factory=dict)  # group -> number of features
+
+
+@dataclass(frozen=True, eq=False)
+class Collection:
+    """Particles of one kind, packed."""
+
+    features: Tensor  # (T, F) standardised
+    offsets: Tensor  # (B + 1,) int64
+    momenta: Tensor | None = None  # (T, 4) px, py, pz, energy in GeV
+    points: Tensor | None = None  # (T, K) coordinates, for networks that look for neighbours
+    others: Mapping[str, Tensor] = field(default_factory=dict)  # (T, ...) further groups of inputs
+
+    @property
+    def lengths(self) -> Tensor:
+        """Particles per jet (B,)."""
+        return self.offsets.diff()
+
+    @property
+    def groups(self) -> dict[str, Tensor]:
+        """The per-particle tensors that there are, by name."""
+        named = {"features": self.features, "momenta": self.momenta, "points": self.points}
+        return {name: rows for name, rows in {**named, **self.others}.items() if rows is not None}
+
+    def with_rows(self, change: Callable[[Tensor], Tensor], offsets: Tensor | None = None) -> "Collection":
+        """Return the collection with every per-particle tensor changed, and new offsets if given."""
+        return Collection(
+            features=change(self.features),
+            offsets=self.offsets if offsets is None else offsets,
+            momenta=None if self.momenta is None else change(self.momenta),
+            points=None if self.points is None else change(self.points),
+            others={name: change(rows) for name, rows in self.others.items()},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class JetInputs:
+    """The inputs of some jets: collections and jet-level groups by name, in the order of the data config."""
+
+    collections: Mapping[str, Collection]
+    jet_features: Mapping[str, Tensor] = field(default_factory=dict)  # (B, G) each
+
+    def __len__(self) -> int:
+        """Return the number of jets."""
+        for collection in self.collections.values():
+            return len(collection.offsets) - 1
+        return len(next(iter(self.jet_features.values()), ()))
+
+    @property
+    def main(self) -> Collection:
+        """The first collection: the particles of the jet."""
+        return next(iter(self.collections.values()))
+
+    @property
+    def lengths(self) -> Tensor:
+        """Particles per jet, over all collections (B,)."""
+        lengths = [collection.lengths for collection in self.collections.values()]
+        return torch.stack(lengths).sum(dim=0) if lengths else torch.zeros(len(self), dtype=torch.int64)
+
+    @property
+    def shape(self) -> InputShape:
+        """Which inputs there are."""
+        return InputShape(
+            {
+                name: CollectionShape(
+                    collection.features.shape[1],
+                    collection.momenta is not None,
+                    0 if collection.points is None else collection.points.shape[1],
+                )
+                for name, collection in self.collections.items()
+            },
+            {name: group.shape[1] for name, group in self.jet_features.items()},
+        )
+
+    def map_tensors(self, change: Callable[[Tensor], Tensor]) -> "JetInputs":
+        """Return the inputs with every tensor changed, offsets included."""
+        return JetInputs(
+            {name: item.with_rows(change, change(item.offsets)) for name, item in self.collections.items()},
+            {name: change(group) for name, group in self.jet_features.items()},
+        )
+
+    def to(self, target: torch.device | str | torch.dtype) -> "JetInputs":
+        """Return the inputs on a device, or their numbers (not the offsets) in a floating-point type."""
+        if isinstance(target, torch.dtype):
+            return JetInputs(
+                {
+                    name: item.with_rows(lambda rows: rows.to(target))
+                    for name, item in self.collections.items()
+                },
+                {name: group.to(target) for name, group in self.jet_features.items()},
+            )
+        return self.map_tensors(lambda tensor: tensor.to(target))
+
+    def padded(self, min_slots: int = 1) -> "PaddedInputs":
+        """Return the same jets with zeros after the particles of each, in at least `min_slots` slots."""
+        return PaddedInputs(
+            {name: _padded(collection, min_slots) for name, collection in self.collections.items()},
+            self.jet_features,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class PaddedCollection:
+    """Particles of one kind on a grid; the mask is True for real particles."""
+
+    features: Tensor  # (B, P, F)
+    mask: Tensor  # (B, P)
+    momenta: Tensor | None = None  # (B, P, 4)
+    points: Tensor | None = None  # (B, P, K)
+
+
+@dataclass(frozen=True, eq=False)
+class PaddedInputs:
+    """JetInputs on a grid."""
+
+    collections: Mapping[str, PaddedCollection]
+    jet_features: Mapping[str, Tensor] = field(default_factory=dict)  # (B, G) each
+
+    @property
+    def main(self) -> PaddedCollection:
+        """The first collection: the particles of the jet."""
+        return next(iter(self.collections.values()))
+
+
+def _padded(collection: Collection, min_slots: int) -> PaddedCollection:
+    lengths = collection.lengths
+    num_slots = max(int(lengths.max()) if len(lengths) else 0, min_slots)
+    mask = torch.arange(num_slots, device=lengths.device) < lengths[:, None]
+
+    def pad(rows: Tensor | None) -> Tensor | None:
+        if rows is None:
+            return None
+        grid = rows.new_zeros(*mask.shape, rows.shape[1])
+        grid[mask] = rows
+        return grid
+
+    features = pad(collection.features)
+    assert features is not None  # noqa: S101 (for mypy)
+    return PaddedCollection(features, mask, pad(collection.momenta), pad(collection.points))

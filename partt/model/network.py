@@ -1,0 +1,136 @@
+"""What a network is: a backbone that turns jets into embeddings, and a head for each task.
+
+A new architecture is a subclass of `Backbone`; everything else in partt (training, inference, export,
+fine-tuning, import of weights) uses `Network` only.
+
+Axes: B jets, T particles of all jets, D width of the embedding, O outputs of a head.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from partt.config import Record
+from partt.errors import ConfigError
+from partt.jet_inputs import CollectionShape, InputShape, JetInputs, PaddedInputs
+from partt.model.heads import Head, HeadConfig
+
+Outputs: TypeAlias = dict[str, Tensor]  # head -> (B, O)
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """What a backbone makes of jets."""
+
+    jets: Tensor  # (B, D)
+    particles: Tensor | None = None  # (T, D') of the first collection, if asked for; zero where trimmed
+
+
+class Backbone(nn.Module, ABC):
+    """Jets -> embeddings: the part of a network that does not depend on the task."""
+
+    needs_momenta: str = ""
+    """what the four-momenta are needed for; empty: they are not needed"""
+    needs_points: str = ""
+    """what the coordinates are needed for; empty: they are not needed"""
+    has_tokens: ClassVar[bool] = False
+    """whether it has an embedding of every particle"""
+    min_slots: int = 1
+    """the fewest slots that a padded jet must have"""
+    no_weight_decay: ClassVar[frozenset[str]] = frozenset()
+    """parameters that never decay, beside the one-dimensional ones"""
+
+    def __init__(self, config: Record, width: int, head: HeadConfig | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.width = width  # D
+        self.head = head or HeadConfig()  # the heads that go with it
+
+    @abstractmethod
+    def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
+        """Return the embeddings of jets; those of their particles only if asked for."""
+
+    def embed_padded(self, inputs: PaddedInputs) -> Tensor:
+        """Return the same embeddings (B, D) from padded jets, by operations that can be exported."""
+        raise NotImplementedError
+
+    @property
+    def has_padded_twin(self) -> bool:
+        """Whether it can be exported."""
+        return type(self).embed_padded is not Backbone.embed_padded
+
+    def initialise(self, heads: nn.ModuleDict) -> None:
+        """Draw the first weights of backbone and heads; by default, those that torch drew."""
+
+    def only_collection(self, shape: InputShape) -> CollectionShape:
+        """Return the one collection of a network that takes no more; an error if it lacks what is needed."""
+        if len(shape.collections) != 1 or shape.jet_features:
+            found = ", ".join([*shape.collections, *shape.jet_features]) or "nothing"
+            raise ConfigError(f"{type(self).__name__} takes one collection of particles, found {found}")
+        ((name, collection),) = shape.collections.items()
+        if self.needs_momenta and not collection.has_momenta:
+            raise ConfigError(f"{self.needs_momenta}: add the input {name}_vectors to the data config")
+        if self.needs_points and not collection.num_coordinates:
+            raise ConfigError(f"{self.needs_points}: add the input {name}_points to the data config")
+        return collection
+
+
+class Network(nn.Module):
+    """A backbone and the heads on its embedding."""
+
+    def __init__(self, name: str, backbone: Backbone, heads: Mapping[str, int]) -> None:
+        super().__init__()
+        self.name = name  # in partt.model.registry
+        self.backbone = backbone
+        self.heads = nn.ModuleDict(
+            {head: Head(backbone.width, num_outputs, backbone.head) for head, num_outputs in heads.items()}
+        )
+        backbone.initialise(self.heads)
+
+    def forward(self, inputs: JetInputs) -> Outputs:
+        """Return the outputs of all heads."""
+        return self.outputs(self.embed(inputs))
+
+    def embed(self, inputs: JetInputs) -> Tensor:
+        """Return the embeddings of jets (B, D): what the heads see."""
+        embeddings: Embeddings = self.backbone(inputs)
+        return embeddings.jets
+
+    def tokens(self, inputs: JetInputs) -> Tensor:
+        """Return an embedding of every particle of the first collection (T, D')."""
+        tokens: Tensor | None = self.backbone(inputs, with_tokens=True).particles
+        if tokens is None:
+            raise ConfigError(f"{self.name} has no embeddings of particles; Particle Transformers have")
+        return tokens
+
+    def outputs(self, embeddings: Tensor) -> Outputs:
+        """Return the outputs of all heads from embeddings (B, D)."""
+        return {name: head(embeddings) for name, head in self.heads.items()}
+
+    def forward_padded(self, inputs: PaddedInputs) -> Outputs:
+        """Return the outputs of all heads for padded jets, by operations that can be exported."""
+        return self.outputs(self.backbone.embed_padded(inputs))
+
+    @property
+    def config(self) -> Record:
+        """The config that it was built from."""
+        return self.backbone.config
+
+    @property
+    def head_sizes(self) -> dict[str, int]:
+        """Head -> number of outputs."""
+        return {name: head.output.out_features for name, head in self.heads.items()}  # type: ignore[union-attr, misc]
+
+    @property
+    def num_parameters(self) -> int:
+        """How many numbers are trained."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return next(self.parameters()).device

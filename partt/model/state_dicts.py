@@ -1,0 +1,38 @@
+"""Names in state dicts: prefixes, and the names of partt 0.1, before networks had a backbone and heads."""
+
+import re
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from partt.model.heads import CLASSES
+
+# the start of a name in format 1 -> now; the first that fits
+_STARTS = (
+    (re.compile(r"head\.(?=weight|bias)"), f"heads.{CLASSES}.output."),
+    (re.compile(r"head\.0\."), f"heads.{CLASSES}.hidden.0."),  # P-CNN
+    (re.compile(r"head\.3\."), f"heads.{CLASSES}.output."),
+    (re.compile(r"weaver\.fc\.0\.0\."), f"heads.{CLASSES}.hidden.0."),  # ParticleNet
+    (re.compile(r"weaver\.fc\.1\."), f"heads.{CLASSES}.output."),
+    (re.compile(r""), "backbone."),
+)
+
+
+def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors under longer names."""
+    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+
+
+def without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return those tensors whose names start with the prefix, under the rest of their names."""
+    return {name.removeprefix(prefix): item for name, item in tensors.items() if name.startswith(prefix)}
+
+
+def renamed_from_format_1(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of a file of format 1 under today's names."""
+    return {_renamed(name): tensor for name, tensor in weights.items()}
+
+
+def _renamed(name: str) -> str:
+    start, now = next((match, now) for pattern, now in _STARTS if (match := pattern.match(name)))
+    return now + name[start.end() :]

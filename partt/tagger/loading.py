@@ -1,0 +1,50 @@
+"""Find and load a tagger: a file, a run folder, or one that partt ships."""
+
+from pathlib import Path
+from typing import Literal
+
+from partt.config import did_you_mean
+from partt.errors import ConfigError, DataError
+from partt.tagger import onnx_file, tagger_file
+from partt.tagger.shipped import shipped_taggers
+from partt.tagger.tagger import Tagger
+
+BEST_OF_RUN = f"best{tagger_file.SUFFIX}"  # the tagger of a run folder
+
+
+def load_tagger(name_or_path: str | Path, engine: Literal["torch", "onnx"] | None = None) -> Tagger:
+    """Load a tagger: a file, a run folder, or the name of one that partt ships.
+
+    Files of `partt export` (.onnx) run in onnxruntime, all others in torch; `engine` must fit if it is given.
+    A tagger file is checked, and its reference jets are computed again.
+    """
+    exported = Path(name_or_path).suffix == onnx_file.SUFFIX
+    if engine == "onnx" and not exported:
+        raise ConfigError(
+            f"--engine onnx runs files that `partt export` makes ({onnx_file.SUFFIX}), not {name_or_path}"
+        )
+    if engine == "torch" and exported:
+        raise ConfigError(f"{name_or_path} is an exported tagger: --engine onnx runs it")
+    return onnx_file.load_onnx_tagger(name_or_path) if exported else load_torch_tagger(name_or_path)
+
+
+def load_torch_tagger(name_or_path: str | Path) -> tagger_file.TorchTagger:
+    """Load a tagger whose network is needed itself, in evaluation mode: not an exported one."""
+    return tagger_file.read_tagger(find_tagger(name_or_path))
+
+
+def find_tagger(name_or_path: str | Path) -> Path:
+    """Return the file of a tagger: itself, the best one of a run folder, or one that partt ships."""
+    path, shipped = Path(name_or_path), shipped_taggers()
+    if path.is_dir():
+        if not (path / BEST_OF_RUN).is_file():
+            raise DataError(f"the folder {path} has no {BEST_OF_RUN}; has its training ended an epoch yet?")
+        return path / BEST_OF_RUN
+    if path.suffix or len(path.parts) != 1 or path.exists():
+        return path
+    if path.name not in shipped:
+        raise ConfigError(
+            f"partt ships no tagger {path.name!r}{did_you_mean(path.name, list(shipped))}; give one of "
+            f"{', '.join(shipped)}, a tagger file ({tagger_file.SUFFIX}) or a run folder"
+        )
+    return shipped[path.name]

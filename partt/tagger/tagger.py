@@ -1,0 +1,74 @@
+"""What scores jets, whatever runs it: the interface that prediction, export and users see."""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Literal, Self
+
+import numpy as np
+
+from partt.data.config.data_config import DataConfig
+from partt.data.from_awkward import jets_of_events
+from partt.data.variables import Variables, names_for_index
+from partt.tagger.inference import Each, TaggedJets, sharing_threads
+
+if TYPE_CHECKING:
+    import awkward as ak
+
+JETS_AT_ONCE = 8192
+
+
+class Tagger(ABC):
+    """A trained network and the data config that says what to feed to it."""
+
+    data_config: DataConfig
+    sha256: str
+    """of the file's contents; empty before it is saved"""
+    library: Literal["torch", "onnxruntime"]
+    """what runs the network"""
+    file_suffix: str
+
+    @property
+    @abstractmethod
+    def network_name(self) -> str:
+        """The name of the network, in partt.model.registry."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the scores."""
+        return self.data_config.class_names
+
+    @abstractmethod
+    def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
+        """Return the scores of jets; `each` computes batches like `map`."""
+
+    @abstractmethod
+    def require_embeddings(self) -> None:
+        """Raise an error if it has no embeddings of jets."""
+
+    @abstractmethod
+    def move_to(self, device: str) -> None:
+        """Run on a device from now on: cpu, cuda, cuda:N, or auto."""
+
+    @abstractmethod
+    def with_hash(self) -> Self:
+        """Return the tagger with its hash, also one that was never saved."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """Return the contents of its file."""
+
+    def __call__(self, events: "ak.Array") -> "ak.Array":
+        """Return the scores of jets, one field per class, nested as the jets are.
+
+        `events`: awkward records with the branches that the data config needs (no labels, no observers), of
+        jets with lists of particles, or of events with lists of such jets. Jets that the config does not
+        select and jets with inputs that are not finite get NaN.
+        """
+        names = {*self.data_config.input_names} | names_for_index(self.data_config, "predict")
+        jets = jets_of_events(self.data_config, names, events)
+        num_jets = jets.variables.num_jets
+        scores = np.empty((num_jets, len(self.class_names)), dtype=np.float32)
+        with sharing_threads() as each:
+            for start in range(0, num_jets, JETS_AT_ONCE):
+                some = np.arange(start, min(start + JETS_AT_ONCE, num_jets))
+                scores[some] = self.tag(jets.variables.take(some), each=each).probabilities
+        return jets.nest(dict(zip(self.class_names, scores.T, strict=True)))

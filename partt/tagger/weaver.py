@@ -1,0 +1,69 @@
+"""Networks that weaver-core trained -> taggers, and back."""
+
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from partt.atomic_files import atomic_path
+from partt.data.config.data_config import load_data_config
+from partt.data.made_up_jets import made_up_jets
+from partt.errors import DataError
+from partt.model.baselines.particlenet import ParticleNet
+from partt.model.heads import CLASSES
+from partt.model.particle_transformer import ParticleTransformer
+from partt.model.registry import build_network
+from partt.model.weaver_weights import (
+    Dialect,
+    export_particle_transformer,
+    export_particlenet,
+    import_particle_transformer,
+    import_particlenet,
+    read_weaver_file,
+)
+from partt.tagger.loading import load_torch_tagger
+from partt.tagger.tagger_file import TorchTagger, new_tagger
+
+
+def import_weaver(
+    path: str | Path,
+    arch: Literal["part", "particlenet"],
+    features: Literal["full", "kin", "kinpid"],
+    dialect: Dialect | None = None,
+) -> TorchTagger:
+    """Return the tagger of a state dict that weaver-core saved; `features` are those of JetClass."""
+    data_config = load_data_config(f"jetclass_{features}")
+    weaver_state = read_weaver_file(path)
+    try:
+        config, state = (
+            import_particle_transformer(weaver_state, dialect)
+            if arch == "part"
+            else import_particlenet(weaver_state)
+        )
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    num_classes = len(data_config.class_names)
+    network = build_network(arch, config, data_config.input_shape, {CLASSES: num_classes})
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        raise DataError(
+            f"{path} does not fit --features {features} ({len(data_config.particles.variables)} features, "
+            f"{num_classes} classes): {str(error).splitlines()[1].strip()}"
+        ) from error
+    return new_tagger(network, data_config, made_up_jets())
+
+
+def export_weaver(tagger: str | Path, out: str | Path, dialect: Dialect = "0.5") -> int:
+    """Write a tagger's weights as weaver-core loads them; return the number of tensors."""
+    network = load_torch_tagger(tagger).network
+    weights, backbone = network.state_dict(), network.backbone
+    if isinstance(backbone, ParticleTransformer):
+        state = export_particle_transformer(weights, backbone.config, dialect)
+    elif isinstance(backbone, ParticleNet):
+        state = export_particlenet(weights)
+    else:
+        raise DataError(f"{tagger}: weaver-core has no network of this kind ({type(backbone).__name__})")
+    with atomic_path(out) as temporary:
+        torch.save(state, temporary)
+    return len(state)

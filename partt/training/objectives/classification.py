@@ -1,0 +1,97 @@
+"""Classification: cross entropy of the classes, accuracy, and the area under the ROC curve.
+
+Axes: B jets, C classes.
+"""
+
+import numpy as np
+from torch import Tensor
+from torch.nn import functional
+
+from partt.data.jet_batch import JetBatch
+from partt.data.reading.jet_index import JetIndex
+from partt.errors import ConfigError, DataError
+from partt.model.heads import CLASSES
+from partt.model.network import Network
+from partt.training.objectives.objective import LOSS, Losses, Measured, Metric, Objective
+
+ACCURACY = Metric("accuracy", "accuracy", "higher")
+AUC = Metric("auc", "AUC", "higher")
+
+
+class Classification(Objective):
+    """One softmax over the classes."""
+
+    training_metrics = (LOSS, ACCURACY)
+    validation_metrics = (LOSS, ACCURACY, AUC)
+    default_metric = ACCURACY.name
+
+    def __init__(self, num_classes: int, label_smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.heads = {CLASSES: num_classes}
+        self.label_smoothing = label_smoothing
+
+    def forward(self, network: Network, batch: JetBatch) -> Losses:
+        """Return the mean of weight x cross entropy; weights have mean 1 over all jets."""
+        logits, labels = network(batch.inputs)[CLASSES].float(), _labels(batch)
+        losses = functional.cross_entropy(
+            logits, labels, reduction="none", label_smoothing=self.label_smoothing
+        )
+        loss = (losses * batch.weights).mean()
+        correct = (logits.detach().argmax(dim=1) == labels).sum()
+        return Losses(loss, {LOSS.name: loss.detach().double() * len(batch), ACCURACY.name: correct.double()})
+
+    def measure(self, network: Network, batch: JetBatch) -> Measured:
+        """Return weighted sums, and all probabilities with their labels for the AUC."""
+        logits, labels, weights = (
+            network(batch.inputs)[CLASSES].float(),
+            _labels(batch),
+            batch.weights.double(),
+        )
+        losses = functional.cross_entropy(logits, labels, reduction="none").double()
+        correct = (logits.argmax(dim=1) == labels).double()
+        sums = {
+            "loss": (losses * weights).sum(),
+            "correct": (correct * weights).sum(),
+            "weight": weights.sum(),
+        }
+        values = {"probabilities": logits.softmax(dim=1), "labels": labels}
+        return Measured(
+            len(batch),
+            {name: total.cpu() for name, total in sums.items()},
+            {name: value.cpu() for name, value in values.items()},
+        )
+
+    def validation_values(self, measured: Measured) -> dict[str, float | None]:
+        """Return weighted loss and accuracy, and the AUC: None if a class has no jets."""
+        loss, correct, weight = (float(measured.sums[name]) for name in ("loss", "correct", "weight"))
+        probabilities, labels = measured.values["probabilities"].numpy(), measured.values["labels"].numpy()
+        return {
+            LOSS.name: loss / weight,
+            ACCURACY.name: correct / weight,
+            AUC.name: area_under_curve(probabilities, labels),
+        }
+
+    def check_validation(self, index: JetIndex, metric: str) -> None:
+        """Raise an error if the AUC is asked for, but a class has no validation jets."""
+        if metric == AUC.name and not index.class_counts.sum(axis=0).all():
+            raise ConfigError("metric: auc needs validation jets of every class; choose accuracy or loss")
+
+
+def area_under_curve(probabilities: np.ndarray, labels: np.ndarray) -> float | None:
+    """Return the mean over all pairs of classes (one against one), from probabilities (B, C), labels (B,)."""
+    from sklearn.metrics import roc_auc_score  # noqa: PLC0415 - takes seconds to import
+
+    num_classes = probabilities.shape[1]
+    if len(np.unique(labels)) < max(num_classes, 2):
+        return None
+    if num_classes == 2:
+        return float(roc_auc_score(labels, probabilities[:, 1]))
+    exact = probabilities.astype(np.float64)
+    exact /= exact.sum(axis=1, keepdims=True)
+    return float(roc_auc_score(labels, exact, multi_class="ovo", average="macro"))
+
+
+def _labels(batch: JetBatch) -> Tensor:
+    if batch.labels is None:
+        raise DataError("these jets have no labels")
+    return batch.labels

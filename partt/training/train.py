@@ -1,0 +1,99 @@
+"""`partt train` as a function: recipe + files -> a run folder with a trained tagger."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from partt.data.config.data_config import load_data_config
+from partt.data.files.lists import InputFile, expand_files
+from partt.jobs.devices import choose_device, num_cores
+from partt.jobs.progress import Progress
+from partt.training.distributed import connected, world_from_environment
+from partt.training.events import Notice, Report
+from partt.training.fine_tuning import weights_to_start_from
+from partt.training.fit import FitResult, Machine, fit
+from partt.training.job import ReadingOptions, open_job
+from partt.training.objectives.objective import Objective
+from partt.training.recipe import Recipe, load_recipe, recipe_name
+from partt.training.run_folder import RunFolder, locked_run_folder
+
+Files = str | Path | Sequence[str | Path]
+
+
+def train(
+    recipe: str | Path | Recipe,
+    files: Files,
+    *,
+    validation: Files | float,
+    out: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    seed: int = 1,
+    resume: bool = False,
+    init_from: str | Path | None = None,
+    objective: Objective | None = None,
+    device: str = "auto",
+    num_workers: int = 1,
+    num_threads: int | None = None,
+    cache: str | Path | None = None,
+    on_bad_file: Literal["error", "skip"] = "error",
+    max_bad_fraction: float = 0.05,
+    on_bad_jet: Literal["error", "drop"] = "error",
+    opening: Progress | None = None,
+    report: Report = lambda _: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> FitResult:
+    """Train as a recipe says (a path, or the name of one that partt ships), and fill the run folder `out`.
+
+    `files` and `validation` are names, globs, NAME:GLOB, @LIST or URLs; a number instead sets that part of the
+    training entries aside for validation. `overrides` are keys of the recipe ("optimizer.lr=3e-4").
+    `objective`: what to learn instead of classification. Under torchrun all processes call this; only the
+    first one reports. See docs/reference/training.md for the rest.
+    """
+    name = recipe_name(str(recipe)) if not isinstance(recipe, Recipe) else recipe.model.name
+    recipe = recipe if isinstance(recipe, Recipe) else load_recipe(str(recipe), overrides)
+    world = world_from_environment()
+    where = choose_device(device, world.local_rank if world.size > 1 else None)
+    torch.set_num_threads(num_threads or max(1, num_cores() // world.local_size))
+    config = load_data_config(recipe.data_config)
+    initial = None if init_from is None else weights_to_start_from(init_from, recipe, config)
+    job = open_job(
+        recipe,
+        config,
+        _expanded(files),
+        validation if isinstance(validation, float) else _expanded(validation),
+        seed=seed,
+        reading=ReadingOptions(
+            on_bad_file, max_bad_fraction, on_bad_jet, None if cache is None else Path(cache)
+        ),
+        objective=objective,
+        initial_tagger="" if initial is None else initial.sha256,
+        progress=opening if world.is_first else None,
+    )
+    path = Path(out) if out is not None else Path("runs") / name
+    report = report if world.is_first else _silent
+    with connected(world, where), ExitStack() as stack:
+        folder = stack.enter_context(locked_run_folder(path)) if world.is_first else RunFolder(path)
+        if initial is not None:
+            head = "a new last layer" if initial.new_head else "the last layer too"
+            report(Notice(f"starts from {init_from}, with {head}"))
+        return fit(
+            job,
+            folder,
+            Machine(where, world, num_workers),
+            resume=resume,
+            initial_weights=None if initial is None else initial.tensors,
+            report=report,
+            should_stop=should_stop,
+        )
+
+
+def _expanded(files: Files) -> list[InputFile]:
+    return expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)])
+
+
+def _silent(event: object) -> None:
+    """Report nothing."""
+    del event
