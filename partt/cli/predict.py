@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 import partt
-from partt.cli.arguments import fraction, num_cores, positive
+from partt.cli.arguments import fraction, positive
 from partt.cli.screen import make_console, progress_bar
 from partt.errors import ConfigError
 
@@ -94,6 +94,7 @@ def run(options: argparse.Namespace) -> int:
     """Predict, and show how it goes."""
     files, name = _what_to_tag(options)
 
+    from partt.jobs.devices import num_cores
     from partt.jobs.stop_signals import stop_on_signal
     from partt.prediction.predict import predict
     from partt.tagger.loading import load_tagger

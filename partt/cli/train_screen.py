@@ -72,7 +72,7 @@ def progress_details(event: StepDone, metrics: Sequence[Metric]) -> str:
 
 def epoch_row(event: EpochEnded, training: Sequence[Metric], validation: Sequence[Metric]) -> str:
     """Return a row of the table of epochs; the best so far is marked."""
-    values = [event.training[metric.name] for metric in training]
+    values: list[float | None] = [event.training[metric.name] for metric in training]
     values += [event.validation[metric.name] for metric in validation]
     texts = ["-" if value is None else f"{value:.4f}" for value in values]
     titles = _titles(training, validation)

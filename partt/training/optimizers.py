@@ -58,6 +58,11 @@ def make_optimizer(
         }
         for kind, parameters in groups.items()
     ]
+    return optimizer_of(options, choice)
+
+
+def optimizer_of(options: list[dict[str, Any]], choice: OptimizerChoice) -> torch.optim.Optimizer:
+    """Return the optimizer of groups of parameters."""
     if choice.name == "adamw":
         betas, eps = choice.betas or ADAMW_BETAS, choice.eps or ADAMW_EPS
         return torch.optim.AdamW(options, lr=choice.lr, betas=betas, eps=eps)

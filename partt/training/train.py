@@ -47,8 +47,8 @@ def train(
 ) -> FitResult:
     """Train as a recipe says (a path, or the name of one that partt ships), and fill the run folder `out`.
 
-    `files` and `validation` are names, globs, NAME:GLOB, @LIST or URLs; a number instead sets that part of the
-    training entries aside for validation. `overrides` are keys of the recipe ("optimizer.lr=3e-4").
+    `files` and `validation` are names, globs, NAME:GLOB, @LIST or URLs; `validation` may be a number instead,
+    the part of the training entries to set aside. `overrides` are keys of the recipe ("optimizer.lr=3e-4").
     `objective`: what to learn instead of classification. Under torchrun all processes call this; only the
     first one reports. See docs/reference/training.md for the rest.
     """
@@ -65,9 +65,7 @@ def train(
         _expanded(files),
         validation if isinstance(validation, float) else _expanded(validation),
         seed=seed,
-        reading=ReadingOptions(
-            on_bad_file, max_bad_fraction, on_bad_jet, None if cache is None else Path(cache)
-        ),
+        reading=ReadingOptions(on_bad_file, max_bad_fraction, on_bad_jet, Path(cache) if cache else None),
         objective=objective,
         initial_tagger="" if initial is None else initial.sha256,
         progress=opening if world.is_first else None,
@@ -90,7 +88,7 @@ def train(
         )
 
 
-def _expanded(files: Files) -> list[InputFile]:
+def _expanded(files: Files) -> Sequence[InputFile]:
     return expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)])
 
 

@@ -29,7 +29,7 @@ from partt.data.files.root_files import inspect_file, read_columns
 from partt.data.reading.batches import ordered_batches
 from partt.data.reading.jet_source import build_index, open_source
 from partt.errors import DataError
-from partt.tagger.tagger_file import load_tagger
+from partt.tagger.loading import load_tagger
 
 NUM_JETS = 25
 

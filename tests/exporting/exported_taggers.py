@@ -7,39 +7,28 @@ import numpy as np
 import torch
 
 from jets import make_jets
-from partt.data.config.data_config import load_data_config
 from partt.data.jagged import Jagged, take
 from partt.data.variables import Variables
-from partt.model.registry import build_network, network_config
 from partt.model.weaver_weights import export_particle_transformer
 from partt.tagger.onnx_file import new_session
-from partt.tagger.tagger_file import new_tagger
+from small_networks import make_tagger
 
-TINY_PART = {"width": 16, "num_heads": 2, "num_blocks": 1, "num_class_blocks": 1, "feed_forward_width": 32}
-TINY_PART |= {"embedding_widths": (16,), "pair_widths": (8,)}
-# name of the case -> (network, settings, data config)
+# case -> data config
 CASES = {
-    "part": ("part", TINY_PART, "jetclass_full"),
-    "part_plain": ("part_plain", {**TINY_PART, "pair_widths": None}, "jetclass_kin"),
-    "part_xs": ("part_xs", {"num_blocks": 1}, "jetclass_kinpid"),
-    "pfn": ("pfn", {"particle_widths": (16,), "jet_widths": (16,)}, "jetclass_full"),
-    "pcnn": ("pcnn", {"unit_widths": (8, 8), "first_width": 4, "hidden_width": 8}, "jetclass_kin"),
-    "gru": ("recurrent", {"width": 8}, "jetclass_kinpid"),
-    "lstm": ("recurrent", {"cell": "lstm", "width": 8}, "jetclass_full"),
-    "particlenet": ("particlenet", {"convolutions": ((8, 8), (12,)), "hidden_width": 8}, "jetclass_kin"),
+    "part": "jetclass_full",
+    "part_plain": "jetclass_kin",
+    "part_xs": "jetclass_kinpid",
+    "pfn": "jetclass_full",
+    "pcnn": "jetclass_kin",
+    "gru": "jetclass_kinpid",
+    "lstm": "jetclass_full",
+    "particlenet": "jetclass_kin",
 }
 
 
-def make_tagger(case="part", **changes):
-    """Return a tagger with random weights; `changes` are keys of its data config."""
-    name, settings, config_name = CASES[case]
-    config = load_data_config(config_name).replace(**changes)
-    torch.manual_seed(5)
-    model = build_network(name, network_config(name, settings), len(config.particles.variables), 10)
-    with torch.no_grad():
-        for parameter in model.parameters():  # away from neutral starts, so that scores depend on everything
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return new_tagger(name, model.eval(), config, make_jets(6, seed=2))
+def tagger_to_export(case="part", **changes):
+    """Return a small tagger with random weights; `changes` are keys of its data config."""
+    return make_tagger(case, CASES[case], make_jets(6, seed=2), **changes)
 
 
 def variables_of(tagger, num_jets=40, seed=1):
@@ -83,7 +72,7 @@ def weaver_session(tagger, folder: Path):
     """Return weaver-core's own export of a Particle Transformer's weights."""
     from weaver.nn.model.ParticleTransformer import ParticleTransformer
 
-    config = tagger.model.config
+    config = tagger.network.config
     num_features = len(tagger.data_config.particles.variables)
     network = ParticleTransformer(
         num_features,
@@ -100,7 +89,7 @@ def weaver_session(tagger, folder: Path):
         for_inference=True,
         trim=False,
     )
-    network.load_state_dict(export_particle_transformer(tagger.model.state_dict(), config))
+    network.load_state_dict(export_particle_transformer(tagger.network.state_dict(), config))
     names = ["pf_features", "pf_vectors", "pf_mask"]
     path = folder / "weaver.onnx"
     with warnings.catch_warnings():

@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from exported_taggers import CASES, dense, make_tagger, some, variables_of, weaver_session, wrapped
+from exported_taggers import CASES, dense, some, tagger_to_export, variables_of, weaver_session, wrapped
 from jets import write_jets
 from partt.cli.main import main
 from partt.data.config.data_config import load_data_config
@@ -22,8 +22,9 @@ from partt.exporting import proof
 from partt.exporting.export import export
 from partt.exporting.preprocess_json import preprocess_json
 from partt.prediction.predict import predict
+from partt.tagger.loading import load_tagger
 from partt.tagger.onnx_file import feeder, load_onnx_tagger, run_session
-from partt.tagger.tagger_file import load_tagger, save_tagger
+from partt.tagger.tagger_file import save_tagger
 
 TOLERANCE = 1e-5
 
@@ -35,7 +36,7 @@ def exported(tmp_path_factory):
 
     def get(case, inputs="raw"):
         if (case, inputs) not in made:
-            tagger = make_tagger(case)
+            tagger = tagger_to_export(case)
             made[case, inputs] = tagger, export(tagger, folder / f"{case}_{inputs}" / "m.onnx", inputs=inputs)
         return made[case, inputs]
 
@@ -62,7 +63,7 @@ def test_scores_are_torchs_for_all_lengths_and_mixes(case, inputs, exported):
 
 @pytest.mark.parametrize("case", ["part", "part_plain"])
 def test_weavers_own_export_of_the_same_weights_agrees(case, tmp_path):
-    tagger = make_tagger(case)
+    tagger = tagger_to_export(case)
     variables = variables_of(tagger)
     session = weaver_session(tagger, tmp_path)
     jets = feeder("standardised", tagger.data_config, variables)
@@ -127,7 +128,7 @@ assert not any(name.split(".")[0] in {"partt", "torch"} for name in sys.modules)
 
 def test_predict_engine_onnx_gives_what_torch_gives(exported, tmp_path, capsys):
     """In order, with NaN for jets that are not selected, observers and all."""
-    tagger = make_tagger("pfn", selection="jet_pt > 100")
+    tagger = tagger_to_export("pfn", selection="jet_pt > 100")
     save_tagger(tmp_path / "tagger.safetensors", tagger)
     jets = str(write_jets(tmp_path / "jets.root", 120))
     model = str(tmp_path / "m.onnx")
@@ -172,16 +173,16 @@ def test_formulas_are_numpys():
     base["new_variables"] |= FORMULAS
     base["inputs"]["pf_features"]["vars"] = [[name, 0, 0.1] for name in names]
     config = type(load_data_config("jetclass_kin")).model_validate(base)
-    tagger = make_tagger("pfn")
+    tagger = tagger_to_export("pfn")
     from dataclasses import replace
 
-    from partt.exporting.tracing import record
+    from partt.exporting.tracing import trace
     from partt.model.registry import build_network, network_config
     from partt.tagger.onnx_file import new_session
 
     model = build_network("pfn", network_config("pfn"), len(names), 10).eval()
     tagger = replace(tagger, model=model, data_config=config)
-    session = new_session(record(tagger, "raw", 18).SerializeToString())
+    session = new_session(trace(tagger, "raw", 18).SerializeToString())
     assert proof.largest_difference(tagger, "raw", session) < TOLERANCE
 
 
@@ -191,7 +192,7 @@ def test_formulas_are_numpys():
 def test_a_formula_that_cannot_be_exported_is_named(formula, tmp_path):
     definitions = {**load_data_config("jetclass_full").new_variables, "part_d0": formula}
     with pytest.raises(ConfigError, match="part_d0.*cannot be exported.*--inputs standardised"):
-        export(make_tagger("pfn", new_variables=definitions), tmp_path / "m.onnx")
+        export(tagger_to_export("pfn", new_variables=definitions), tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())
 
 
@@ -246,7 +247,7 @@ def test_preprocess_json_is_weavers(exported, tmp_path):
 def test_a_mismatch_means_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr(proof, "TOLERANCE", 1e-12)
     with pytest.raises(NumericalError, match="differ from torch's by up to .* no file is made"):
-        export(make_tagger("pfn"), tmp_path / "m.onnx")
+        export(tagger_to_export("pfn"), tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())
 
 
@@ -284,7 +285,7 @@ def test_damaged_and_foreign_files_are_refused(exported, tmp_path):
 
 def test_wrong_requests(exported, tmp_path, capsys, monkeypatch):
     _, result = exported("part")
-    save_tagger(tmp_path / "tagger.safetensors", make_tagger("pfn"))
+    save_tagger(tmp_path / "tagger.safetensors", tagger_to_export("pfn"))
     tagger = str(tmp_path / "tagger.safetensors")
     out = str(tmp_path / "m.onnx")
     for arguments, code, message in [

@@ -5,16 +5,17 @@ import copy
 import numpy as np
 import pytest
 import torch
-from make_jets import make_jets, randomise
 from torch.nn import functional
 from weaver.nn.model.ParticleTransformer import ParticleTransformer as WeaverParticleTransformer
 
 from conftest import FIXTURES
 from partt.data.config.data_config import load_data_config
-from partt.model.baselines.particlenet import ParticleNet, ParticleNetConfig
+from partt.jet_inputs import Collection, CollectionShape, InputShape, JetInputs
+from partt.model.baselines.particlenet import ParticleNetConfig
 from partt.model.grouping import pad_jets, take_rows
-from partt.model.particle_transformer import ParticleTransformer
+from partt.model.registry import build_network
 from partt.model.weaver_weights import import_particle_transformer, import_particlenet, read_weaver_file
+from small_networks import logits_of, packed_jets, randomise
 
 LENGTHS = (1, 2, 3, 128, 17, 40, 64, 100, 9, 33, 1)
 
@@ -35,45 +36,52 @@ def weaver_network(num_features, *, plain, **options):
 
 def our_network(weaver):
     config, state = import_particle_transformer(weaver.state_dict(), "0.5")
-    num_features = state["particle_embedding.input_norm.weight"].numel()
-    network = ParticleTransformer(config, num_features, 10).double()
+    network = new_network(
+        "part", config, state["backbone.particle_embedding.input_norm.weight"].numel()
+    ).double()
     network.load_state_dict(state)
     return network
 
 
+def new_network(name, config, num_features, num_classes=10):
+    shape = InputShape({"pf": CollectionShape(num_features, has_momenta=True, num_coordinates=2)})
+    return build_network(name, config, shape, {"classes": num_classes})
+
+
 def weaver_inputs(jets, length):
-    particles, momenta, mask = jets.padded(length)
-    return particles.transpose(1, 2), momenta.transpose(1, 2), mask[:, None]
+    particles = jets.padded(length).main
+    return particles.features.transpose(1, 2), particles.momenta.transpose(1, 2), particles.mask[:, None]
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["part", "part_plain"])
 @pytest.mark.parametrize("num_features", [7, 17], ids=["kin", "full"])
 def test_logits_in_evaluation(num_features, plain):
-    jets = make_jets(LENGTHS, num_features)
+    jets = packed_jets(LENGTHS, num_features)
     weaver = weaver_network(num_features, plain=plain).eval()
     ours = our_network(weaver).eval()
     with torch.inference_mode():
         expected = weaver(*weaver_inputs(jets, 128))
-        torch.testing.assert_close(ours(*jets.inputs), expected, rtol=0, atol=1e-8)
-        torch.testing.assert_close(ours.forward_dense(*jets.padded(128)), expected, rtol=0, atol=1e-8)
+        torch.testing.assert_close(logits_of(ours, jets), expected, rtol=0, atol=1e-8)
+        padded = ours.forward_padded(jets.padded(128))["classes"]
+        torch.testing.assert_close(padded, expected, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["part", "part_plain"])
 def test_losses_and_gradients_in_training(plain):
     """Equal lengths: the reference's BatchNorm of the particles also sees padding, ours does not."""
-    jets = make_jets([20] * 6)
+    jets = packed_jets([20] * 6)
     labels = torch.arange(6)
     no_dropout = {"dropout": 0, "attn_dropout": 0, "activation_dropout": 0}
     weaver = weaver_network(17, plain=plain, block_params=no_dropout).train()
     ours = our_network(weaver)
     zero = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
-    without_dropout = ParticleTransformer(ours.config.model_copy(update=zero), 17, 10).double().train()
+    without_dropout = new_network("part", ours.config.model_copy(update=zero), 17).double().train()
     without_dropout.load_state_dict(ours.state_dict())
     optimizers = [torch.optim.SGD(n.parameters(), lr=0.01) for n in (weaver, without_dropout)]
     for step in range(2):
         losses = [
             functional.cross_entropy(weaver(*weaver_inputs(jets, 20)), labels),
-            functional.cross_entropy(without_dropout(*jets.inputs), labels),
+            functional.cross_entropy(logits_of(without_dropout, jets), labels),
         ]
         torch.testing.assert_close(losses[1], losses[0], rtol=0, atol=1e-8)
         for loss, optimizer in zip(losses, optimizers, strict=True):
@@ -108,10 +116,11 @@ def test_stored_logits_of_both_dialects(dialect):
     ):
         typed = {k: v.to(dtype) if v.is_floating_point() else v for k, v in weaver_state.items()}
         config, state = import_particle_transformer(typed, dialect)
-        network = ParticleTransformer(config, 17, 10).to(dtype).eval()
+        network = new_network("part", config, 17).to(dtype).eval()
         network.load_state_dict(state)
         with torch.inference_mode():
-            computed = network(particles[mask].to(dtype), momenta[mask].to(dtype), offsets)
+            real = Collection(particles[mask].to(dtype), offsets, momenta[mask].to(dtype))
+            computed = logits_of(network, JetInputs({"pf": real}))
         torch.testing.assert_close(
             computed, torch.tensor(expected, dtype=dtype), rtol=0, atol=float(tolerance)
         )
@@ -121,7 +130,7 @@ def test_the_wrong_dialect_gives_other_logits():
     """The trap: the shapes agree, so nothing but the numbers shows it."""
     state = read_weaver_file(FIXTURES / "part_small_weaver05.pt")
     weights = [import_particle_transformer(state, dialect)[1] for dialect in ("0.4", "0.5")]
-    name = "blocks.0.attention.out_proj.weight"
+    name = "backbone.blocks.0.attention.out_proj.weight"
     assert weights[0][name].shape == weights[1][name].shape
     assert not torch.allclose(weights[0][name], weights[1][name])
 
@@ -130,16 +139,19 @@ def test_the_wrong_dialect_gives_other_logits():
 def test_particlenet_on_packed_edges_is_weavers(training):
     """Jets with too few neighbours too; in training with equal lengths, because weaver's BatchNorm sees padding."""
     lengths = [30] * 6 if training else [1, 2, 5, 16, 17, 18, 40, 64, 100]
-    jets = make_jets(lengths, num_features=7, seed=3)
+    jets = packed_jets(lengths, num_features=7, seed=3)
     config = ParticleNetConfig(convolutions=((8, 8), (12, 12), (12, 12)), hidden_width=16, dropout=0.0)
-    network = ParticleNet(config, 7, 4).double()
+    network = new_network("particlenet", config, 7, num_classes=4).double()
     randomise(network)
     network.train(training)
     twin = copy.deepcopy(network)
-    group = pad_jets(jets.offsets, config.num_neighbours + 1)
-    padded = (take_rows(values, group.rows).transpose(1, 2) for values in (jets.points, jets.particles))
-    expected = twin.weaver(*padded, group.mask[:, None])
-    logits = network(*jets.inputs)
+    particles = jets.main
+    group = pad_jets(particles.offsets, config.num_neighbours + 1)
+    padded = (
+        take_rows(values, group.rows).transpose(1, 2) for values in (particles.points, particles.features)
+    )
+    expected = twin.outputs(twin.backbone.weaver(*padded, group.mask[:, None]))["classes"]
+    logits = logits_of(network, jets)
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-8)
     for computed in (expected, logits):
         computed.square().sum().backward()
@@ -152,21 +164,22 @@ def test_particlenet_on_packed_edges_is_weavers(training):
 
 
 def test_particlenet_of_empty_and_single_jets():
-    network = ParticleNet(ParticleNetConfig(convolutions=((4,),), hidden_width=4), 7, 3).double()
-    jets = make_jets([0, 1, 0, 3], num_features=7)
-    logits = network.train()(*jets.inputs)
+    config = ParticleNetConfig(convolutions=((4,),), hidden_width=4)
+    network = new_network("particlenet", config, 7, num_classes=3).double()
+    jets = packed_jets([0, 1, 0, 3], num_features=7)
+    logits = logits_of(network.train(), jets)
     logits.sum().backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in network.parameters())
     network.eval()
-    nothing = make_jets([0, 0], num_features=7)
-    torch.testing.assert_close(network(*nothing.inputs), network(*jets.inputs)[[0, 2]])
+    nothing = packed_jets([0, 0], num_features=7)
+    torch.testing.assert_close(logits_of(network, nothing), logits_of(network, jets)[[0, 2]])
 
 
 def test_particlenet_scores_on_real_jets(reference):
     data = np.load(reference / "jetclass_500_real_jets.npz")
     expected = np.load(reference / "particlenet_kin_scores_on_500.npy")
     config, state = import_particlenet(read_weaver_file(reference / "ParticleNet_kin.pt"))
-    network = ParticleNet(config, 7, 10).eval()
+    network = new_network("particlenet", config, 7).eval()
     network.load_state_dict(state)
     mask = data["mask"][:, 0].astype(bool)
     momenta, points = (data[key].transpose(0, 2, 1)[mask].astype(np.float64) for key in ("momenta", "points"))
@@ -184,7 +197,8 @@ def test_particlenet_scores_on_real_jets(reference):
     particles = torch.tensor(np.stack([*features, *points.T], axis=1), dtype=torch.float32)
     offsets = torch.tensor(np.concatenate([[0], np.cumsum(lengths)]))
     with torch.inference_mode():
-        logits = network(particles, None, offsets, torch.tensor(points, dtype=torch.float32))
+        jets = Collection(particles, offsets, points=torch.tensor(points, dtype=torch.float32))
+        logits = logits_of(network, JetInputs({"pf": jets}))
     scores = logits.softmax(1).numpy()
     np.testing.assert_allclose(scores, expected, rtol=0, atol=2e-5)
     accuracy = (scores.argmax(1) == data["labels"].argmax(1)).mean()

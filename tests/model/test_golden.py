@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from make_jets import make_jets
 from torch.nn import functional
 
 from partt.model.registry import build_network, network_config, network_names
+from small_networks import logits_of, packed_jets
 
 GOLDEN = Path(__file__).parent / "golden"
 # Small, so that 20 steps in float64 take a second; without dropout, whose random numbers are torch's affair.
@@ -32,7 +32,7 @@ TRAINED = {
 
 def describe(name):
     """Return the number of parameters and the shapes of all weights of a network as published."""
-    network = build_network(name, network_config(name), 17, 10)
+    network = build_network(name, network_config(name), packed_jets([1]).shape, {"classes": 10})
     return {
         "num_parameters": sum(parameter.numel() for parameter in network.parameters()),
         "state_dict": {key: list(tensor.shape) for key, tensor in network.state_dict().items()},
@@ -41,7 +41,10 @@ def describe(name):
 
 def losses_of_20_steps(name):
     """Return the losses of a small network of a kind, trained in float64 on made-up jets."""
-    network = build_network(name, network_config(name, TRAINED[name]), 17, 10).double().train()
+    network = build_network(
+        name, network_config(name, TRAINED[name]), packed_jets([1]).shape, {"classes": 10}
+    )
+    network = network.double().train()
     random = np.random.default_rng(0)
     for parameter in network.parameters():  # by numpy: torch's random numbers may change with its version
         if parameter.ndim > 1:
@@ -49,12 +52,12 @@ def losses_of_20_steps(name):
             parameter.data = torch.tensor(random.normal(0, scale, parameter.shape))
         else:
             parameter.data = torch.tensor(random.uniform(0.5, 1, parameter.shape))
-    jets = make_jets(random.integers(1, 20, 16))
+    jets = packed_jets(random.integers(1, 20, 16))
     labels = torch.tensor(random.integers(0, 10, 16))
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3 if name == "pfn" else 0.05)
     losses = []
     for _ in range(20):
-        loss = functional.cross_entropy(network(*jets.inputs), labels)
+        loss = functional.cross_entropy(logits_of(network, jets), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

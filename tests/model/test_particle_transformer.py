@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from make_jets import make_jets
-from test_symmetries import LENGTHS, SMALL, small_network
+from test_symmetries import LENGTHS
 
-from partt.errors import ConfigError, DataError
+from partt.errors import ConfigError
+from partt.jet_inputs import CollectionShape, InputShape, PaddedCollection, PaddedInputs
 from partt.model import registry
 from partt.model.cpu.dropout import Dropout
 from partt.model.grouping import group_jets, pack_pairs, square, triangle
@@ -17,44 +17,47 @@ from partt.model.particle_transformer import ParticleTransformer
 from partt.model.particle_transformer_config import ParticleTransformerConfig
 from partt.model.trimming import trim_jets
 from partt.physics.pair_features import pair_features
+from small_networks import SMALL_PART, logits_of, one_jet, packed_jets, small_network, with_particles
 
 COUNTS = {"part": 2_143_486, "part_plain": 2_133_918}
 
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_parameter_counts_of_the_paper(name):
-    network = registry.build_network(name, registry.network_config(name), 17, 10)
-    assert sum(parameter.numel() for parameter in network.parameters()) == COUNTS[name]
+    shape = packed_jets([1]).shape
+    network = registry.build_network(name, registry.network_config(name), shape, {"classes": 10})
+    assert network.num_parameters == COUNTS[name]
 
 
 @pytest.mark.parametrize("name", ["part", "part_plain"])
 def test_packed_equals_dense(name):
-    network, jets = small_network(name).eval(), make_jets(LENGTHS)
+    network, jets = small_network(name).eval(), packed_jets(LENGTHS)
     for length in (128, 150):
-        dense = network.forward_dense(*jets.padded(length))
-        torch.testing.assert_close(network(*jets.inputs), dense, rtol=0, atol=1e-10)
+        dense = network.forward_padded(jets.padded(length))["classes"]
+        torch.testing.assert_close(logits_of(network, jets), dense, rtol=0, atol=1e-10)
 
 
 def test_packed_training_equals_dense_training_on_equal_lengths():
     options = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
-    network, jets = small_network(**options).train(), make_jets([9] * 5)
-    packed = network(*jets.inputs)
-    network.particle_embedding.eval()  # the same BatchNorm statistics twice, by running ones
-    network.pair_embedding.eval()
-    packed = network(*jets.inputs)
-    dense = network.forward_dense(*jets.padded(9))
+    network, jets = small_network(**options).train(), packed_jets([9] * 5)
+    packed = logits_of(network, jets)
+    network.backbone.particle_embedding.eval()  # the same BatchNorm statistics twice, by running ones
+    network.backbone.pair_embedding.eval()
+    packed = logits_of(network, jets)
+    dense = network.forward_padded(jets.padded(9))["classes"]
     torch.testing.assert_close(packed, dense, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("max_rows", [1, 7, 64, 100_000])
 def test_groups_hold_every_jet_once_whatever_their_size(max_rows):
-    jets = make_jets(LENGTHS)
-    groups = group_jets(jets.offsets, max_rows)
+    jets = packed_jets(LENGTHS)
+    offsets = jets.main.offsets
+    groups = group_jets(offsets, max_rows)
     assert sorted(torch.cat([group.jets for group in groups]).tolist()) == list(range(len(LENGTHS)))
     for group in groups:
         for index, jet in enumerate(group.jets.tolist()):
             rows = group.rows[index] if group.mask is None else group.rows[index][group.mask[index]]
-            assert rows.tolist() == list(range(jets.offsets[jet], jets.offsets[jet + 1]))
+            assert rows.tolist() == list(range(offsets[jet], offsets[jet + 1]))
 
 
 def test_pairs_are_those_of_a_loop():
@@ -135,36 +138,43 @@ def slow_feed_forward(module, x):
 
 def slow_network(network, jet):
     """Return logits and attention maps of one jet, in numpy, straight from the paper."""
-    x = batch_norm(array(jet.particles), network.particle_embedding.input_norm)
-    for norm, layer in zip(network.particle_embedding.norms, network.particle_embedding.linears, strict=True):
+    backbone, jet = network.backbone, jet.main
+    x = batch_norm(array(jet.features), backbone.particle_embedding.input_norm)
+    for norm, layer in zip(
+        backbone.particle_embedding.norms, backbone.particle_embedding.linears, strict=True
+    ):
         x = gelu(linear(layer_norm(x, norm), layer))
     size = len(x)
     first, second = torch.arange(size).repeat_interleave(size), torch.arange(size).repeat(size)
-    pairs = batch_norm(array(pair_features(jet.momenta, first, second)), network.pair_embedding.input_norm)
-    for layer, norm in network.pair_embedding.layers:
+    pairs = batch_norm(array(pair_features(jet.momenta, first, second)), backbone.pair_embedding.input_norm)
+    for layer, norm in backbone.pair_embedding.layers:
         pairs = gelu(batch_norm(linear(pairs, layer), norm))
     bias = pairs.reshape(size, size, -1).transpose(2, 0, 1)
     maps, class_maps = [], []
-    for block in network.blocks:
+    for block in backbone.blocks:
         weights, mixed = slow_attention(block.attention, *[layer_norm(x, block.norm)] * 2, bias)
         maps.append(weights)
         x = slow_feed_forward(block.feed_forward, x + layer_norm(mixed, block.attention_norm))
-    token = array(network.class_token)[None]
-    for block in network.class_blocks:
+    token = array(backbone.class_token)[None]
+    for block in backbone.class_blocks:
         keys = layer_norm(np.concatenate([token, x]), block.norm)
         weights, mixed = slow_attention(block.attention, token, keys, np.zeros((4, 1, 1 + size)))
         class_maps.append(weights[:, 0])
         token = slow_feed_forward(block.feed_forward, token + layer_norm(mixed, block.attention_norm))
-    return linear(layer_norm(token, network.norm), network.head)[0], np.stack(maps), np.stack(class_maps)
+    return (
+        linear(layer_norm(token, backbone.norm), network.heads["classes"].output)[0],
+        np.stack(maps),
+        np.stack(class_maps),
+    )
 
 
 def test_attention_maps_equal_an_explicit_slow_computation():
-    network, jets = small_network().eval(), make_jets((5, 1, 9, 12, 2))
-    inspections = inspect_jets(network, *jets.inputs[:3])
+    network, jets = small_network().eval(), packed_jets((5, 1, 9, 12, 2))
+    inspections = inspect_jets(network, jets)
     with torch.inference_mode():
-        logits = network(*jets.inputs)
+        logits = logits_of(network, jets)
     for index, inspection in enumerate(inspections):
-        slow_logits, maps, class_maps = slow_network(network, jets.jet(index))
+        slow_logits, maps, class_maps = slow_network(network, one_jet(jets, index))
         np.testing.assert_allclose(inspection.attention, maps, rtol=0, atol=1e-10)
         np.testing.assert_allclose(inspection.class_attention, class_maps, rtol=0, atol=1e-10)
         np.testing.assert_allclose(inspection.logits, slow_logits, rtol=0, atol=1e-10)
@@ -172,14 +182,14 @@ def test_attention_maps_equal_an_explicit_slow_computation():
 
 
 def test_inspection_gives_what_the_head_sees():
-    network, jets = small_network().eval(), make_jets(LENGTHS)
-    inspections = inspect_jets(network, *jets.inputs[:3])
+    network, jets = small_network().eval(), packed_jets(LENGTHS)
+    inspections = inspect_jets(network, jets)
     with torch.inference_mode():
-        embeddings = network.embed_jets(*jets.inputs[:3])
+        embeddings = network.embed(jets)
     torch.testing.assert_close(torch.stack([item.embedding for item in inspections]), embeddings)
     assert [item.attention.shape[-1] for item in inspections] == list(LENGTHS)
     with pytest.raises(ValueError, match="eval"):
-        inspect_jets(network.train(), *jets.inputs[:3])
+        inspect_jets(network.train(), jets)
 
 
 # --- dropout and trimming ------------------------------------------------------------------------------
@@ -239,10 +249,10 @@ def test_trimming_cuts_long_jets_at_random():
 
 
 def test_trimming_acts_in_training_only():
-    network, jets = small_network(trim=True).eval(), make_jets([3] * 9 + [60])
+    network, jets = small_network(trim=True).eval(), packed_jets([3] * 9 + [60])
     plain = small_network().eval()
-    torch.testing.assert_close(network(*jets.inputs), plain(*jets.inputs))
-    assert network.train()(*jets.inputs).isfinite().all()
+    torch.testing.assert_close(logits_of(network, jets), logits_of(plain, jets))
+    assert logits_of(network.train(), jets).isfinite().all()
 
 
 # --- initialisation, registry, export --------------------------------------------------------------------
@@ -250,8 +260,9 @@ def test_trimming_acts_in_training_only():
 
 def test_initialisation_follows_the_reference():
     torch.manual_seed(0)
-    network = ParticleTransformer(ParticleTransformerConfig(), 17, 10)
-    weights = network.state_dict()
+    shape = packed_jets([1]).shape
+    network = registry.build_network("part", ParticleTransformerConfig(), shape, {"classes": 10})
+    weights = network.backbone.state_dict()
     for depth in (1, 8):
         block = f"blocks.{depth - 1}."
         bound = math.sqrt(6 / 256)
@@ -265,6 +276,9 @@ def test_initialisation_follows_the_reference():
     assert weights["class_token"].std() == pytest.approx(0.02, rel=0.2)
     biases = [n for n in weights if n.endswith("bias") and "pair_embedding.linears" not in n]
     assert all((weights[name] == 0).all() for name in biases)
+    head = network.heads["classes"].output
+    assert head.weight.detach().abs().max() == pytest.approx(math.sqrt(6 / 138), rel=1e-2)
+    assert (head.bias == 0).all()
 
 
 def test_an_unknown_network_is_named():
@@ -277,7 +291,7 @@ def test_an_unknown_network_is_named():
 
 
 def test_a_users_network_is_found_by_its_entry_point(monkeypatch):
-    kind = registry.NetworkKind(ParticleTransformerConfig, ParticleTransformer, SMALL)
+    kind = registry.NetworkKind(ParticleTransformerConfig, ParticleTransformer, SMALL_PART)
 
     class Point:
         name = "mine"
@@ -290,44 +304,55 @@ def test_a_users_network_is_found_by_its_entry_point(monkeypatch):
 
     monkeypatch.setattr(registry, "entry_points", points)
     assert "mine" in registry.network_names()
-    network = registry.build_network("mine", registry.network_config("mine"), 17, 10)
-    assert network(*make_jets((3, 4), dtype=torch.float32).inputs).shape == (2, 10)
+    jets = packed_jets((3, 4), dtype=torch.float32)
+    network = registry.build_network("mine", registry.network_config("mine"), jets.shape, {"classes": 10})
+    assert logits_of(network, jets).shape == (2, 10)
 
 
 def test_missing_inputs_are_named():
-    jets = make_jets((3, 4))
-    for name, message in (("part", "pf_vectors"), ("recurrent", "pf_vectors"), ("particlenet", "pf_points")):
-        with pytest.raises(DataError, match=message):
-            small_network(name)(jets.particles, None, jets.offsets, None)
+    jets = with_particles(packed_jets((3, 4)), momenta=None, points=None)
+    for name, message in (("part", "pf_vectors"), ("gru", "pf_vectors"), ("particlenet", "pf_points")):
+        with pytest.raises(ConfigError, match=message):
+            small_network(name, jets)
     for name in ("part_plain", "pfn", "pcnn"):
-        assert small_network(name)(jets.particles, None, jets.offsets).shape == (2, 10)
+        assert logits_of(small_network(name, jets), jets).shape == (2, 10)
+
+
+def test_networks_of_one_collection_refuse_more():
+    two = InputShape({"pf": CollectionShape(7, has_momenta=True), "sv": CollectionShape(3, has_momenta=True)})
+    with pytest.raises(ConfigError, match=r"PFN takes one collection of particles, found pf, sv"):
+        registry.build_network("pfn", registry.network_config("pfn"), two, {"classes": 2})
 
 
 def test_the_recurrent_network_has_two_cells():
-    jets = make_jets(LENGTHS)
-    networks = [small_network("recurrent", cell=cell).eval() for cell in ("gru", "lstm")]
-    logits = [network(*jets.inputs) for network in networks]
+    jets = packed_jets(LENGTHS)
+    logits = [logits_of(small_network(cell).eval(), jets) for cell in ("gru", "lstm")]
     assert not torch.allclose(*logits)
 
 
-def test_the_dense_twin_can_be_exported():
-    class Dense(torch.nn.Module):
+def test_the_padded_twin_can_be_exported():
+    class Padded(torch.nn.Module):
         def __init__(self, network):
             super().__init__()
             self.network = network
 
-        def forward(self, particles, momenta, mask):
-            return self.network.forward_dense(particles, momenta, mask)
+        def forward(self, features, momenta, mask):
+            particles = PaddedCollection(features, mask, momenta)
+            return self.network.forward_padded(PaddedInputs({"pf": particles}))["classes"]
+
+    def tensors(inputs, num_slots):
+        particles = inputs.padded(num_slots).main
+        return particles.features, particles.momenta, particles.mask
 
     network = small_network().eval()
-    jets, batch, length = make_jets((5, 1, 9)), torch.export.Dim("batch"), torch.export.Dim("length", min=2)
+    jets, batch, length = packed_jets((5, 1, 9)), torch.export.Dim("batch"), torch.export.Dim("length", min=2)
     shapes = ({0: batch, 1: length},) * 3
-    program = torch.export.export(Dense(network), jets.padded(12), dynamic_shapes=shapes, strict=False)
-    more = make_jets((0, 7, 31, 2), seed=1)
-    torch.testing.assert_close(program.module()(*more.padded(40)), network(*more.inputs))
+    program = torch.export.export(Padded(network), tensors(jets, 12), dynamic_shapes=shapes, strict=False)
+    more = packed_jets((0, 7, 31, 2), seed=1)
+    torch.testing.assert_close(program.module()(*tensors(more, 40)), logits_of(network, more))
 
 
 def test_gradients_pass_in_evaluation_mode():
-    network, jets = small_network().eval(), make_jets(LENGTHS)
-    network(*jets.inputs).sum().backward()
+    network, jets = small_network().eval(), packed_jets(LENGTHS)
+    logits_of(network, jets).sum().backward()
     assert all(parameter.grad is not None for parameter in network.parameters())

@@ -2,69 +2,109 @@
 
 import pytest
 import torch
-from make_jets import PackedJets, make_jets, randomise
 from torch.nn import functional
 
+from partt.errors import ConfigError
+from partt.jet_inputs import JetInputs
 from partt.model.attention import ClassAttention, SelfAttention
 from partt.model.blocks import ClassBlock, GatedFeedForward, NormFormerFeedForward, ParticleBlock
 from partt.model.embeddings import PairEmbedding, ParticleEmbedding
 from partt.model.particle_transformer_config import ParticleTransformerConfig
-from partt.model.registry import build_network, network_config, network_names
+from partt.model.registry import network_names
+from small_networks import (
+    SMALL,
+    SMALL_PART,
+    logits_of,
+    one_jet,
+    packed_jets,
+    randomise,
+    small_network,
+    with_particles,
+)
 
-SMALL = {"num_blocks": 2, "num_class_blocks": 1, "width": 16, "num_heads": 4, "feed_forward_width": 32}
-SMALL |= {"embedding_widths": (16, 32), "pair_widths": (8, 8)}
 LENGTHS = (5, 1, 30, 0, 2, 17, 128, 18)
 
 
-def small_network(name="part", **options):
-    torch.manual_seed(0)
-    small = SMALL if name == "part" else {k: v for k, v in SMALL.items() if k != "pair_widths"}
-    config = network_config(name, {**small, **options} if name in {"part", "part_plain"} else options)
-    network = build_network(name, config, 17, 10).double()
-    randomise(network)
-    return network
+def test_there_is_a_small_one_of_every_network():
+    assert {name for name, _ in SMALL.values()} == set(network_names())
 
 
-@pytest.fixture(params=network_names())
+@pytest.fixture(params=SMALL)
 def name(request):
     return request.param
 
 
 def test_a_batch_equals_its_jets_one_by_one(name):
-    network, jets = small_network(name).eval(), make_jets(LENGTHS)
+    network, jets = small_network(name).eval(), packed_jets(LENGTHS)
     with torch.inference_mode():
-        together = network(*jets.inputs)
-        alone = torch.cat([network(*jets.jet(index).inputs) for index in range(len(LENGTHS))])
+        together = logits_of(network, jets)
+        alone = torch.cat([logits_of(network, one_jet(jets, index)) for index in range(len(LENGTHS))])
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", sorted({*network_names()} - {"pcnn"}))  # P-CNN reads the input order
+@pytest.mark.parametrize("name", sorted({*SMALL} - {"pcnn"}))  # P-CNN reads the input order
 def test_the_order_of_particles_does_not_matter(name):
-    network, jets = small_network(name).eval(), make_jets(LENGTHS)
+    network, jets = small_network(name).eval(), packed_jets(LENGTHS)
     generator = torch.Generator().manual_seed(3)
     rows = torch.cat(
         [
             start + torch.randperm(int(end - start), generator=generator)
-            for start, end in zip(jets.offsets, jets.offsets[1:], strict=False)
+            for start, end in zip(jets.main.offsets, jets.main.offsets[1:], strict=False)
         ]
     )
     with torch.inference_mode():
-        changed = network(*jets.rows(rows).inputs)
-        torch.testing.assert_close(changed, network(*jets.inputs), rtol=0, atol=1e-10)
+        permuted = JetInputs({"pf": jets.main.with_rows(lambda values: values[rows])})
+        changed = logits_of(network, permuted)
+        torch.testing.assert_close(changed, logits_of(network, jets), rtol=0, atol=1e-10)
 
 
 def test_rotations_about_z_and_boosts_along_z_change_no_logits():
-    network, jets = small_network().eval(), make_jets(LENGTHS)
-    px, py, pz, energy = jets.momenta.unbind(1)
+    network, jets = small_network().eval(), packed_jets(LENGTHS)
+    px, py, pz, energy = jets.main.momenta.unbind(1)
     moved = torch.stack((py, -px, 1.25 * pz + 0.75 * energy, 0.75 * pz + 1.25 * energy), dim=1)
-    moved_jets = PackedJets(jets.particles, moved, jets.offsets, jets.points)
+    moved_jets = with_particles(jets, momenta=moved)
     with torch.inference_mode():
-        torch.testing.assert_close(network(*moved_jets.inputs), network(*jets.inputs), rtol=0, atol=1e-5)
+        torch.testing.assert_close(
+            logits_of(network, moved_jets), logits_of(network, jets), rtol=0, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if name not in {"gru", "lstm"}])
+def test_tokens_follow_their_particles(name):
+    """Each particle has its own token, the same whichever jets are beside it and in whatever order."""
+    network, jets = small_network(name).eval(), packed_jets(LENGTHS)
+    with torch.inference_mode():
+        tokens = network.tokens(jets)
+        alone = torch.cat([network.tokens(one_jet(jets, jet)) for jet in range(len(LENGTHS)) if LENGTHS[jet]])
+    assert tokens.shape[0] == sum(LENGTHS)
+    torch.testing.assert_close(tokens, alone, rtol=0, atol=1e-10)
+    if name != "pcnn":  # which reads the input order
+        backwards = torch.arange(sum(LENGTHS)).flip(0)
+        flipped = with_particles(
+            JetInputs({"pf": jets.main.with_rows(lambda values: values[backwards])}),
+            offsets=functional.pad(jets.main.lengths.flip(0).cumsum(0), (1, 0)),
+        )
+        with torch.inference_mode():
+            torch.testing.assert_close(network.tokens(flipped), tokens[backwards], rtol=0, atol=1e-10)
+
+
+def test_a_recurrent_network_has_no_tokens():
+    with pytest.raises(ConfigError, match="no embeddings of particles"):
+        small_network("gru").tokens(packed_jets([3]))
+
+
+def test_trimmed_particles_have_zero_tokens():
+    network, jets = small_network(trim=True).train(), packed_jets([3] * 9 + [60])
+    torch.manual_seed(0)
+    tokens = [network.tokens(jets) for _ in range(20)]
+    missing = [int((token == 0).all(dim=1).sum()) for token in tokens]
+    assert max(missing) > 0
+    assert all(len(token) == 87 and (token[:27] != 0).any(dim=1).all() for token in tokens)
 
 
 # --- module by module --------------------------------------------------------------------------------
 
-CONFIG = ParticleTransformerConfig(**SMALL)
+CONFIG = ParticleTransformerConfig(**SMALL_PART)
 PERMUTATION = torch.tensor([3, 0, 4, 1, 2])
 
 
@@ -140,47 +180,51 @@ ODD = [
 
 def with_odd_jet(jets):
     """Add a jet of awkward momenta, one without any particle, before and after the others."""
-    odd = torch.tensor(ODD, dtype=jets.momenta.dtype)
-    lengths = torch.tensor([0, len(ODD), *jets.offsets.diff().tolist(), 0])
-    return PackedJets(
-        torch.cat((jets.particles.new_zeros(len(ODD), jets.particles.shape[1]), jets.particles)),
-        torch.cat((odd, jets.momenta)),
-        functional.pad(lengths.cumsum(0), (1, 0)),
-        torch.cat((jets.points.new_zeros(len(ODD), 2), jets.points)),
+    particles = jets.main
+    odd = torch.tensor(ODD, dtype=particles.momenta.dtype)
+    lengths = torch.tensor([0, len(ODD), *particles.lengths.tolist(), 0])
+    return with_particles(
+        jets,
+        features=torch.cat(
+            (particles.features.new_zeros(len(ODD), particles.features.shape[1]), particles.features)
+        ),
+        momenta=torch.cat((odd, particles.momenta)),
+        offsets=functional.pad(lengths.cumsum(0), (1, 0)),
+        points=torch.cat((particles.points.new_zeros(len(ODD), 2), particles.points)),
     )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_odd_jets_give_finite_logits_and_gradients_and_disturb_nobody(name, dtype):
-    network, jets = small_network(name).to(dtype), make_jets(LENGTHS, dtype=dtype)
+    network, jets = small_network(name).to(dtype), packed_jets(LENGTHS, dtype=dtype)
     odd = with_odd_jet(jets)
     network.train()
     torch.manual_seed(0)
-    logits = network(*odd.inputs)
+    logits = logits_of(network, odd)
     functional.cross_entropy(logits, torch.arange(len(logits)) % 10).backward()
     assert logits.isfinite().all()
     assert all(p.grad is None or p.grad.isfinite().all() for p in network.parameters())
     assert all(buffer.isfinite().all() for buffer in network.buffers())
     network.eval()
     with torch.inference_mode():
-        neighbours = network(*odd.inputs)[2:-1]
+        neighbours = logits_of(network, odd)[2:-1]
         tolerance = 1e-10 if dtype == torch.float64 else 1e-4
-        torch.testing.assert_close(neighbours, network(*jets.inputs), rtol=0, atol=tolerance)
+        torch.testing.assert_close(neighbours, logits_of(network, jets), rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("lengths", [(0,), (0, 0, 0), (1,), (0, 1), (2,)])
 def test_almost_empty_batches(name, lengths, training):
-    network, jets = small_network(name).train(training), make_jets(lengths)
-    logits = network(*jets.inputs)
+    network, jets = small_network(name).train(training), packed_jets(lengths)
+    logits = logits_of(network, jets)
     assert logits.shape == (len(lengths), 10)
     assert logits.isfinite().all()
 
 
 def test_gradients_of_the_inputs_are_finite():
-    network, jets = small_network().eval(), with_odd_jet(make_jets(LENGTHS))
-    jets.particles.requires_grad_(True)
-    jets.momenta.requires_grad_(True)
-    network(*jets.inputs).square().sum().backward()
-    assert jets.particles.grad.isfinite().all()
-    assert jets.momenta.grad.isfinite().all()
+    network, jets = small_network().eval(), with_odd_jet(packed_jets(LENGTHS))
+    jets.main.features.requires_grad_(True)
+    jets.main.momenta.requires_grad_(True)
+    logits_of(network, jets).square().sum().backward()
+    assert jets.main.features.grad.isfinite().all()
+    assert jets.main.momenta.grad.isfinite().all()

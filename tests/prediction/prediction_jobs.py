@@ -5,39 +5,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from partt.data.config.data_config import DataConfig, load_data_config
 from partt.data.files.root_files import inspect_file, read_columns
 from partt.data.jagged import Column, Jagged, Table, take
-from partt.data.made_up_jets import made_up_jets
 from partt.data.packing import pack
 from partt.data.variables import Variables
-from partt.model.registry import build_network, network_config
-from partt.tagger.tagger_file import Tagger, load_tagger, new_tagger, save_tagger
-
-TINY = {
-    "width": 16,
-    "num_heads": 2,
-    "num_blocks": 1,
-    "num_class_blocks": 1,
-    "feed_forward_width": 32,
-    "embedding_widths": (16,),
-    "pair_widths": (8,),
-}
+from partt.tagger.loading import load_torch_tagger
+from partt.tagger.tagger_file import TorchTagger, save_tagger
+from small_networks import logits_of, make_tagger
 
 
-def make_tagger(name="part", settings=None, **changes) -> Tagger:
-    """Return a small tagger with random weights; `changes` are keys of its data config."""
-    torch.manual_seed(3)
-    config: DataConfig = load_data_config("jetclass_kin").replace(**changes)
-    settings = TINY if settings is None and name == "part" else settings
-    num_features = len(config.particles.variables)
-    model = build_network(name, network_config(name, settings), num_features, len(config.class_names))
-    return new_tagger(name, model.eval(), config, made_up_jets())
-
-
-def saved_tagger(path: Path, **changes) -> Tagger:
+def saved_tagger(path: Path, **changes) -> TorchTagger:
     save_tagger(path, make_tagger(**changes))
-    return load_tagger(path)
+    return load_torch_tagger(path)
 
 
 def columns(path: Path, *names: str) -> dict[str, Column]:
@@ -49,14 +28,14 @@ def columns(path: Path, *names: str) -> dict[str, Column]:
     return read_columns(str(path), list(names) or readable)
 
 
-def scores_of(path: Path, tagger: Tagger) -> np.ndarray:
+def scores_of(path: Path, tagger: TorchTagger) -> np.ndarray:
     """Return the scores of an output (N, C)."""
     names = [f"score_{name}" for name in tagger.class_names]
     found = columns(path, *names)
     return np.stack([found[name] for name in names], axis=1)
 
 
-def one_by_one(tagger: Tagger, jets: Table) -> np.ndarray:
+def one_by_one(tagger: TorchTagger, jets: Table) -> np.ndarray:
     """Return the scores of jets (N, C), each alone through the network: the slow way."""
     num_jets = len(next(iter(jets.values())))
     scores = []
@@ -65,7 +44,7 @@ def one_by_one(tagger: Tagger, jets: Table) -> np.ndarray:
         variables = Variables(own, tagger.data_config.formulas, "one jet", np.array([jet]))
         batch = pack(tagger.data_config, variables)
         with torch.inference_mode():
-            logits = tagger.model(batch.particles, batch.momenta, batch.offsets, batch.points)
+            logits = logits_of(tagger.network, batch.inputs)
         scores.append(logits.softmax(dim=1)[0].numpy())
     return np.array(scores).reshape(num_jets, len(tagger.class_names))
 

@@ -11,7 +11,8 @@ from partt.data.config.data_config import load_data_config
 from partt.data.files.root_files import inspect_file, read_columns
 from partt.data.made_up_jets import made_up_jets
 from partt.model.registry import build_network, network_config
-from partt.tagger.tagger_file import load_tagger, new_tagger, save_tagger
+from partt.tagger.loading import load_tagger
+from partt.tagger.tagger_file import new_tagger, save_tagger
 from pfnano import jets_one_by_one, write_pfnano
 
 

@@ -194,7 +194,7 @@ def test_embeddings_are_what_the_last_layer_sees(tagger, tmp_path):
     with uproot.open(tmp_path / "out" / "jets.root") as file:
         embeddings = torch.from_numpy(file["tree"]["embedding"].array(library="np"))
     with torch.inference_mode():
-        scores = tagger.model.head(embeddings).softmax(dim=1)
+        scores = tagger.network.head(embeddings).softmax(dim=1)
     np.testing.assert_allclose(scores_of(tmp_path / "out" / "jets.root", tagger), scores, atol=1e-6)
 
 

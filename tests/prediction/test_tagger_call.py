@@ -50,7 +50,7 @@ def test_jets_not_selected_or_bad_are_nan():
 
 def test_a_network_that_would_learn_is_refused():
     tagger = make_tagger()
-    tagger.model.train()
+    tagger.network.train()
     with pytest.raises(ConfigError, match="call model.eval"):
         tagger(as_array(make_jets(3)))
 

@@ -82,7 +82,7 @@ def test_two_processes_compute_the_gradient_of_the_whole_batch(jet_file, tmp_pat
     assert run_two(job, tmp_path / "two") == [0, 0]
     one, two = tensors_of(tmp_path / "one"), tensors_of(tmp_path / "two")
     for name in one:
-        if name.startswith("model/") and name.endswith(("weight", "bias")):
+        if name.startswith("network/") and name.endswith(("weight", "bias")):
             torch.testing.assert_close(one[name], two[name], rtol=1e-3, atol=1e-5)
 
 

@@ -7,6 +7,7 @@ import resource
 import signal
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,13 +16,13 @@ from test_fit import assert_same_run, tensors_of
 from partt.data.reading.batches import training_batches
 from partt.errors import DataError, NumericalError, OutputError
 from partt.jobs.stop_signals import stop_on_signal
-from partt.tagger.tagger_file import load_tagger
-from partt.training import learner as learner_module
+from partt.tagger.loading import load_torch_tagger
 from partt.training.checkpoints import Checkpoint, load_newest, save_checkpoint
 from partt.training.distributed import World
-from partt.training.events import Progress
+from partt.training.events import StepDone
 from partt.training.fit import Machine, fit
 from partt.training.learner import make_learner, take_step
+from partt.training.objectives.classification import Classification
 from partt.training.run_folder import RunFolder
 from training_jobs import run_job, tiny_job
 
@@ -54,7 +55,7 @@ def test_a_huge_learning_rate_leaves_only_finite_numbers(jet_file, tmp_path, opt
     if (tmp_path / "checkpoints").exists():
         assert all(tensor.isfinite().all() for tensor in tensors_of(tmp_path).values())
     if (tmp_path / "best.safetensors").exists():
-        load_tagger(tmp_path / "best.safetensors")
+        load_torch_tagger(tmp_path / "best.safetensors")
 
 
 def test_a_learning_rate_of_a_million(jet_file, tmp_path):
@@ -67,12 +68,13 @@ def test_a_learning_rate_of_a_million(jet_file, tmp_path):
 def test_a_loss_that_is_not_finite_does_not_reach_the_weights(jet_file, tmp_path, monkeypatch):
     job = tiny_job(jet_file, epochs=1, checkpoint_minutes=0.0)
     run_job(job, tmp_path / "whole")
-    original, calls = learner_module.weighted_loss, iter(range(100))
+    original, calls = Classification.forward, iter(range(100))
 
     def broken(*arguments):
-        return original(*arguments) * (float("nan") if next(calls) == 3 else 1)
+        losses = original(*arguments)
+        return replace(losses, loss=losses.loss * (float("nan") if next(calls) == 3 else 1))
 
-    monkeypatch.setattr(learner_module, "weighted_loss", broken)
+    monkeypatch.setattr(Classification, "forward", broken)
     with pytest.raises(NumericalError, match="step 3: the loss is nan"):
         run_job(job, tmp_path / "run")
     monkeypatch.undo()
@@ -89,31 +91,32 @@ def small_learner(jet_file):
 
 
 def unchanged(learner, before):
-    return all(torch.equal(tensor, before[name]) for name, tensor in learner.model.state_dict().items())
+    return all(torch.equal(tensor, before[name]) for name, tensor in learner.network.state_dict().items())
 
 
 def copy_of_weights(learner):
-    return {name: tensor.clone() for name, tensor in learner.model.state_dict().items()}
+    return {name: tensor.clone() for name, tensor in learner.network.state_dict().items()}
 
 
 def test_a_gradient_that_is_not_finite_does_not_reach_the_weights(jet_file):
     learner, batch = small_learner(jet_file)
-    weights = {name: parameter.clone() for name, parameter in learner.model.named_parameters()}
-    learner.model.head.weight.register_hook(lambda gradient: gradient * float("inf"))
+    weights = {name: parameter.clone() for name, parameter in learner.network.named_parameters()}
+    learner.network.heads["classes"].output.weight.register_hook(lambda gradient: gradient * float("inf"))
     with pytest.raises(NumericalError, match="step 5: the gradient's norm is"):
         take_step(learner, iter([batch]), 5, 1e-3, accumulate=1)
-    for name, parameter in learner.model.named_parameters():
+    for name, parameter in learner.network.named_parameters():
         assert torch.equal(parameter, weights[name])
 
 
-@pytest.mark.parametrize("name", ["particles", "momenta"])
+@pytest.mark.parametrize("name", ["features", "momenta"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_an_input_that_is_not_finite_reaches_no_batch_norm(jet_file, name, value):
     learner, batch = small_learner(jet_file)
     before = copy_of_weights(learner)
-    row = len(batch.particles) // 2
-    getattr(batch, name)[row, 0] = value
-    jet = int((batch.offsets[1:] <= row).sum())
+    particles = batch.inputs.main
+    row = len(particles.features) // 2
+    getattr(particles, name)[row, 0] = value
+    jet = int((particles.offsets[1:] <= row).sum())
     with pytest.raises(DataError, match=f"entry {int(batch.source_entry[jet])}: the {name} of this jet"):
         take_step(learner, iter([batch]), 0, 1e-3, accumulate=1)
     assert unchanged(learner, before)
@@ -232,7 +235,7 @@ def test_a_dead_reading_process_is_an_error(jet_file, tmp_path):
     job = tiny_job(jet_file, epochs=200)
 
     def kill_reader(event):
-        if isinstance(event, Progress) and event.step == 3:
+        if isinstance(event, StepDone) and event.step == 3:
             for process in multiprocessing.active_children():
                 process.kill()
             time.sleep(5)  # until the signal comes: in the middle of a fork, Python would only warn of it

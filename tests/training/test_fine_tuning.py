@@ -12,7 +12,7 @@ from jets import make_jets
 from partt.cli.main import main
 from partt.data.files.root_files import write_tree
 from partt.model.weaver_weights import export_particle_transformer, import_particle_transformer
-from partt.tagger.tagger_file import load_tagger
+from partt.tagger.loading import load_torch_tagger
 from partt.training.fine_tuning import weights_to_start_from
 from training_jobs import TINY_RECIPE, run_job, tiny_job
 
@@ -55,18 +55,18 @@ def train(recipe, tagger, *options):
 
 
 def test_the_head_is_new_and_what_is_frozen_stays(folder, jetclass_run, capsys):
-    tagger = load_tagger(jetclass_run / "best.safetensors")
+    tagger = load_torch_tagger(jetclass_run / "best.safetensors")
     freeze = "fine_tuning.freeze=[particle_embedding.*, pair_embedding.*, blocks.*, class_*, norm.*]"
     assert train("tune.yaml", jetclass_run / "best.safetensors", "--set", freeze) == 0
     output = capsys.readouterr().out
     assert "with a new last layer" in output
     assert "(34 to train)" in output
-    tuned = load_tagger(folder / "run" / "best.safetensors")
+    tuned = load_torch_tagger(folder / "run" / "best.safetensors")
     assert len(tuned.class_names) == 2
-    after = tuned.model.state_dict()
-    for name, tensor in tagger.model.state_dict().items():  # what frozen BatchNorms remember, too
-        assert name.startswith("head.") or torch.equal(tensor, after[name]), name
-    assert after["head.weight"].shape == (2, 16)
+    after = tuned.network.state_dict()
+    for name, tensor in tagger.network.state_dict().items():  # what frozen BatchNorms remember, too
+        assert name.startswith("heads.") or torch.equal(tensor, after[name]), name
+    assert after["heads.classes.output.weight"].shape == (2, 16)
 
 
 def test_resuming_another_tagger_is_refused(folder, jetclass_run, capsys):
@@ -81,8 +81,8 @@ def test_the_same_classes_keep_the_head(jet_file, jetclass_run, tmp_path):
     initial = weights_to_start_from(jetclass_run / "best.safetensors", job.recipe, job.train.config)
     assert not initial.new_head
     run_job(job, tmp_path, initial_weights=initial.tensors)
-    head = load_tagger(jetclass_run / "best.safetensors").model.head.weight
-    assert torch.equal(tensors_of(tmp_path)["model/head.weight"], head)
+    head = load_torch_tagger(jetclass_run / "best.safetensors").network.heads["classes"].output.weight
+    assert torch.equal(tensors_of(tmp_path)["network/heads.classes.output.weight"], head)
 
 
 def test_from_weights_that_weaver_trained(tmp_path):
@@ -101,10 +101,10 @@ def test_from_weights_that_weaver_trained(tmp_path):
     options += ["--val-fraction", "0.3", "--init-from", str(start), "--out", str(out)]
     options += ["--threads", "1", "--workers", "0"]
     assert main(["train", "top_landscape_fine_tune", "--train", str(jets), *options]) == 0
-    tuned = load_tagger(out / "best.safetensors")
+    tuned = load_torch_tagger(out / "best.safetensors")
     assert tuned.class_names == ("jet_isTop", "jet_isQCD")
-    for name, parameter in tuned.model.named_parameters():
-        if name.startswith("head."):
+    for name, parameter in tuned.network.named_parameters():
+        if name.startswith("heads."):
             assert len(parameter) == 2
         else:
             assert torch.allclose(parameter, expected[name], rtol=1e-6), name

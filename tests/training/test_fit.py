@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from partt.errors import ConfigError, DataError
-from partt.tagger.tagger_file import load_tagger
+from partt.tagger.loading import load_torch_tagger
 from partt.training.checkpoints import load_newest
-from partt.training.events import EpochEnded, Notice, Progress, Started
+from partt.training.events import EpochEnded, Notice, Started, StepDone
 from partt.training.metrics_log import read_metrics
 from partt.training.recipe import load_recipe
 from partt.training.run_folder import RunFolder, locked_run_folder
@@ -33,7 +33,10 @@ def assert_same_run(out, expected):
     for name, tensor in mine.items():
         assert torch.equal(tensor, theirs[name]), name
     assert metrics_of(out) == metrics_of(expected)
-    assert load_tagger(out / "best.safetensors").sha256 == load_tagger(expected / "best.safetensors").sha256
+    assert (
+        load_torch_tagger(out / "best.safetensors").sha256
+        == load_torch_tagger(expected / "best.safetensors").sha256
+    )
 
 
 def test_a_run_leaves_a_complete_folder(jet_file, tmp_path):
@@ -54,7 +57,7 @@ def test_a_run_leaves_a_complete_folder(jet_file, tmp_path):
         "tensorboard",
     }
     assert load_recipe(str(tmp_path / "run" / "recipe.yaml")).optimizer == tiny_recipe().optimizer
-    tagger = load_tagger(tmp_path / "run" / "best.safetensors")
+    tagger = load_torch_tagger(tmp_path / "run" / "best.safetensors")
     assert tagger.class_names[0] == "QCD"
     (environment,) = json.loads((tmp_path / "run" / "environment.json").read_text())
     assert environment["versions"]["torch"]
@@ -66,7 +69,7 @@ def test_a_run_leaves_a_complete_folder(jet_file, tmp_path):
     assert list((tmp_path / "run" / "tensorboard").iterdir())
     assert isinstance(events[0], Started)
     assert sum(isinstance(event, EpochEnded) for event in events) == 3
-    steps = [event.step for event in events if isinstance(event, Progress)]
+    steps = [event.step for event in events if isinstance(event, StepDone)]
     assert steps == list(range(1, 19))
     checkpoints = {path.name for path in (tmp_path / "run" / "checkpoints").glob("*.json")}
     kept = {2, 3, result.state.best_epoch + 1}  # the newest two, and the best
@@ -84,7 +87,7 @@ def test_same_seed_same_weights_other_seed_others(jet_file, tmp_path):
     for name, seed in (("a", 7), ("b", 7), ("c", 8)):
         run_job(tiny_job(jet_file, seed=seed, steps=4, epochs=None), tmp_path / name)
     assert_same_run(tmp_path / "a", tmp_path / "b")
-    name = "model/head.weight"
+    name = "network/heads.classes.output.weight"
     assert not torch.equal(tensors_of(tmp_path / "a")[name], tensors_of(tmp_path / "c")[name])
 
 
@@ -135,7 +138,7 @@ def test_accumulation_computes_the_same_gradient(jet_file, tmp_path):
         run_job(job, tmp_path / str(accumulate))
     one, two = tensors_of(tmp_path / "1"), tensors_of(tmp_path / "2")
     for name, tensor in one.items():
-        if name.startswith("model/") and tensor.is_floating_point() and "running" not in name:
+        if name.startswith("network/") and tensor.is_floating_point() and "running" not in name:
             torch.testing.assert_close(tensor, two[name], rtol=1e-4, atol=1e-6)
 
 

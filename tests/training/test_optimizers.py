@@ -4,16 +4,10 @@ from torch import nn
 from weaver.utils.nn.optimizer.ranger import Ranger as WeaverRanger
 
 from partt.errors import ConfigError
-from partt.model.registry import build_network, network_config
 from partt.training.checkpoints import optimizer_numbers, optimizer_tensors, restore_optimizer
-from partt.training.optimizers import freeze, make_optimizer, set_learning_rate
+from partt.training.optimizers import freeze, make_optimizer, optimizer_of, set_learning_rate
 from partt.training.recipe import FineTuning, OptimizerChoice
-from training_jobs import TINY_NETWORK
-
-
-def small_network() -> nn.Module:
-    torch.manual_seed(1)
-    return build_network("part", network_config("part", TINY_NETWORK["settings"]), 5, 3)
+from small_networks import small_network
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.01])
@@ -22,12 +16,13 @@ def test_ranger_equals_weavers_step_by_step(weight_decay):
     start = [torch.randn(6, 4), torch.randn(4)]
     ours = nn.ParameterList([nn.Parameter(tensor.clone()) for tensor in start])
     theirs = nn.ParameterList([nn.Parameter(tensor.clone()) for tensor in start])
-    optimizer = make_optimizer(ours, OptimizerChoice(name="ranger", lr=1e-2, weight_decay=weight_decay))
-    groups = [
-        {"params": [theirs[0]], "weight_decay": weight_decay},
-        {"params": [theirs[1]], "weight_decay": 0.0},
-    ]
-    reference = WeaverRanger(groups, lr=1e-2)
+
+    def groups(parameters):
+        matrix, vector = ({"params": [parameter], "lr_factor": 1.0} for parameter in parameters)
+        return [{**matrix, "weight_decay": weight_decay}, {**vector, "weight_decay": 0.0}]
+
+    optimizer = optimizer_of(groups(ours), OptimizerChoice(name="ranger", lr=1e-2))
+    reference = WeaverRanger(groups(theirs), lr=1e-2)
     for step in range(60):
         set_learning_rate(optimizer, 1e-2 if step < 40 else 1e-3)
         for group in reference.param_groups:
@@ -47,8 +42,8 @@ def test_one_dimensional_parameters_and_the_class_token_do_not_decay():
     decaying = {id(p) for g in optimizer.param_groups if g["weight_decay"] for p in g["params"]}
     names = {name for name, parameter in model.named_parameters() if id(parameter) in decaying}
     assert all(dict(model.named_parameters())[name].ndim > 1 for name in names)
-    assert "class_token" not in names
-    assert "head.weight" in names
+    assert "backbone.class_token" not in names
+    assert "heads.classes.output.weight" in names
     assert sum(len(g["params"]) for g in optimizer.param_groups) == len(list(model.parameters()))
 
 
@@ -58,15 +53,17 @@ def test_the_head_has_its_own_learning_rate():
     set_learning_rate(optimizer, 1e-4)
     rates = {id(p): g["lr"] for g in optimizer.param_groups for p in g["params"]}
     for name, parameter in model.named_parameters():
-        assert rates[id(parameter)] == pytest.approx(5e-3 if name.startswith("head.") else 1e-4)
+        assert rates[id(parameter)] == pytest.approx(5e-3 if name.startswith("heads.") else 1e-4)
 
 
 def test_freezing_by_pattern():
     model = small_network()
     num_frozen = freeze(model, ("particle_embedding.*", "blocks.*"))
     assert num_frozen == sum(p.numel() for p in model.parameters() if not p.requires_grad) > 0
-    assert model.head.weight.requires_grad
-    with pytest.raises(ConfigError, match="'bloks.*' matches no parameter; names start with .*blocks"):
+    assert model.heads["classes"].output.weight.requires_grad
+    with pytest.raises(
+        ConfigError, match="'bloks.*' matches no parameter; names start with .*backbone.blocks"
+    ):
         freeze(model, ("bloks.*",))
     freeze(model, ("*",))
     with pytest.raises(ConfigError, match="nothing is left to train"):
@@ -79,7 +76,7 @@ def test_a_restored_optimizer_goes_on_exactly(name):
         for step in steps:
             for number, parameter in enumerate(model.parameters()):
                 generator = torch.Generator().manual_seed(100 * step + number)
-                parameter.grad = torch.randn(parameter.shape, generator=generator)
+                parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
             optimizer.step()
 
     choice = OptimizerChoice(name=name, lr=1e-2, weight_decay=0.01)

@@ -51,7 +51,8 @@ def weaver_twin(model, num_features):
 
 def weaver_inputs(batch):
     particles, momenta = (
-        x.unflatten(0, (-1, LENGTH)).transpose(1, 2) for x in (batch.particles, batch.momenta)
+        x.unflatten(0, (-1, LENGTH)).transpose(1, 2)
+        for x in (batch.inputs.main.features, batch.inputs.main.momenta)
     )
     return particles, momenta, torch.ones(len(batch), 1, LENGTH, dtype=torch.bool)
 
@@ -77,7 +78,7 @@ def test_losses_agree_step_by_step(tmp_path, weight_decay):
     files = [InputFile("", str(write_jets(tmp_path / "jets.root", 400)))]
     job = open_job(recipe, jets_of_equal_length(load_data_config("jetclass_kin")), files, 0.2, seed=1)
     learner = make_learner(job, World(), torch.device("cpu"))
-    twin = weaver_twin(learner.model, num_features=7)
+    twin = weaver_twin(learner.network, num_features=7)
     decayed = [p for name, p in twin.named_parameters() if p.ndim > 1 and name != "cls_token"]
     others = [p for name, p in twin.named_parameters() if p.ndim <= 1 or name == "cls_token"]
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
@@ -86,9 +87,9 @@ def test_losses_agree_step_by_step(tmp_path, weight_decay):
     for step, batch in zip(
         range(NUM_STEPS), training_batches(job.train, job.train_index, batch_size=32, seed=1), strict=False
     ):
-        assert (batch.lengths == LENGTH).all()
+        assert (batch.inputs.main.lengths == LENGTH).all()
         result = take_step(learner, iter([batch]), step, LR, accumulate=1)
-        ours.append(result.sum_loss / result.num_jets)
+        ours.append(result.sums["loss"] / result.num_jets)
         loss = functional.cross_entropy(twin(*weaver_inputs(batch)), batch.labels)
         ranger.zero_grad()
         loss.backward()

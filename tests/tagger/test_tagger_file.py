@@ -14,38 +14,18 @@ import torch
 import partt
 from conftest import FIXTURES
 from partt.cli.main import main
-from partt.data.config.data_config import load_data_config
 from partt.data.made_up_jets import LENGTHS, made_up_jets
 from partt.data.packing import pack
 from partt.data.variables import Variables
 from partt.errors import DataError
-from partt.model.registry import build_network, network_config
 from partt.model.weaver_weights import (
     export_particle_transformer,
     import_particle_transformer,
     read_weaver_file,
 )
-from partt.tagger.tagger_file import load_tagger, new_tagger, reference_logits, save_tagger
-
-torch.set_num_threads(1)  # small tensors
-
-SMALL = {"width": 16, "num_heads": 2, "num_blocks": 1, "num_class_blocks": 1, "feed_forward_width": 16}
-OPTIONS = {
-    "part": {**SMALL, "embedding_widths": (8,), "pair_widths": (4,)},
-    "part_xs": {},
-    "particlenet": {"convolutions": ((4,), (4,)), "hidden_width": 4},
-    "pfn": {"particle_widths": (4,), "jet_widths": (4,)},
-    "pcnn": {"unit_widths": (4,), "hidden_width": 4},
-    "recurrent": {"width": 4},
-}
-
-
-def make_tagger(name="part", features="kin"):
-    torch.manual_seed(0)
-    data_config = load_data_config(f"jetclass_{features}")
-    config = network_config(name, OPTIONS[name])
-    model = build_network(name, config, len(data_config.particles.variables), 10)
-    return new_tagger(name, model, data_config, made_up_jets())
+from partt.tagger.loading import load_tagger
+from partt.tagger.tagger_file import reference_outputs, save_tagger
+from small_networks import SMALL, make_tagger
 
 
 @pytest.fixture
@@ -55,32 +35,32 @@ def path(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("features", ["kin", "full"])
-@pytest.mark.parametrize("name", OPTIONS)
-def test_a_tagger_comes_back_as_it_was(name, features, tmp_path):
-    tagger = make_tagger(name, features)
+@pytest.mark.parametrize("config", ["jetclass_kin", "jetclass_full"])
+@pytest.mark.parametrize("name", SMALL)
+def test_a_tagger_comes_back_as_it_was(name, config, tmp_path):
+    tagger = make_tagger(name, config)
     sha256 = save_tagger(tmp_path / "t.safetensors", tagger)
     state_of_random_numbers = torch.get_rng_state()
     loaded = partt.load_tagger(tmp_path / "t.safetensors")
     assert torch.equal(torch.get_rng_state(), state_of_random_numbers)
     assert loaded.sha256 == sha256
-    assert loaded.network_name == name
-    assert loaded.model.config == tagger.model.config
+    assert loaded.network_name == SMALL[name][0]
+    assert loaded.network.config == tagger.network.config
     assert loaded.data_config == tagger.data_config
     assert loaded.class_names == tagger.class_names
     assert loaded.versions["partt"] == partt.__version__
-    assert not loaded.model.training
-    for key, tensor in tagger.model.state_dict().items():
-        assert torch.equal(loaded.model.state_dict()[key], tensor)
-    np.testing.assert_array_equal(reference_logits(loaded), reference_logits(tagger))
+    assert not loaded.network.training
+    for key, tensor in tagger.network.state_dict().items():
+        assert torch.equal(loaded.network.state_dict()[key], tensor)
+    assert torch.equal(reference_outputs(loaded)["classes"], reference_outputs(tagger)["classes"])
 
 
 def test_logits_of_a_batch(path):
     tagger = load_tagger(path)
     variables = Variables(made_up_jets(), tagger.data_config.formulas, "made up", np.arange(len(LENGTHS)))
     with torch.inference_mode():
-        logits = tagger.logits(pack(tagger.data_config, variables))
-    np.testing.assert_allclose(logits, reference_logits(tagger), rtol=1e-3, atol=1e-3)
+        logits = tagger.network(pack(tagger.data_config, variables).inputs)["classes"]
+    np.testing.assert_allclose(logits, reference_outputs(tagger)["classes"], rtol=1e-3, atol=1e-3)
 
 
 def test_saving_twice_gives_the_same_sha256(tmp_path):
@@ -129,8 +109,8 @@ def rewritten(path, change):
 
 
 def test_a_missing_weight(path):
-    rewritten(path, lambda _, tensors: tensors.pop("weights.head.bias"))
-    refused(path, r"head.bias: expected \[10\], found nothing")
+    rewritten(path, lambda _, tensors: tensors.pop("weights.heads.classes.output.bias"))
+    refused(path, r"heads.classes.output.bias: expected \[10\], found nothing")
 
 
 def test_a_surplus_weight(path):
@@ -139,21 +119,21 @@ def test_a_surplus_weight(path):
 
 
 def test_a_weight_of_another_shape(path):
-    rewritten(path, lambda _, tensors: tensors.update({"weights.head.bias": torch.ones(3)}))
-    refused(path, r"head.bias: expected \[10\], found \[3\]")
+    rewritten(path, lambda _, tensors: tensors.update({"weights.heads.classes.output.bias": torch.ones(3)}))
+    refused(path, r"heads.classes.output.bias: expected \[10\], found \[3\]")
 
 
 def test_other_weights_than_those_of_the_reference_logits(path):
-    rewritten(path, lambda _, tensors: tensors["weights.head.bias"].add_(1e-3))
+    rewritten(path, lambda _, tensors: tensors["weights.heads.classes.output.bias"].add_(1e-3))
     refused(path, "does not work here as when it was saved")
 
 
 def test_not_a_number_in_the_weights(path):
-    rewritten(path, lambda _, tensors: tensors["weights.head.bias"].fill_(float("nan")))
+    rewritten(path, lambda _, tensors: tensors["weights.heads.classes.output.bias"].fill_(float("nan")))
     refused(path, "does not work here as when it was saved")
 
 
-@pytest.mark.parametrize("name", ["reference.logits", "reference.contents.part_px"])
+@pytest.mark.parametrize("name", ["reference.outputs.classes", "reference.contents.part_px"])
 def test_missing_reference(path, name):
     rewritten(path, lambda _, tensors: tensors.pop(name))
     with pytest.raises(partt.errors.ParttError):
@@ -161,8 +141,8 @@ def test_missing_reference(path, name):
 
 
 def test_a_newer_format(path):
-    rewritten(path, lambda header, _: header.update(format_version=2))
-    refused(path, "format version 2.*newer partt is needed")
+    rewritten(path, lambda header, _: header.update(format_version=3))
+    refused(path, "format version 3.*newer partt is needed")
 
 
 @pytest.mark.parametrize("key", ["network", "network_config", "class_names", "data_config", "format_version"])
@@ -247,8 +227,8 @@ def test_import_and_export_give_the_weights_back(dialect, tmp_path, capsys):
 def test_export_to_the_other_dialect_and_back():
     config, state = import_particle_transformer(read_weaver_file(small_pt("0.5")), "0.5")
     _, back = import_particle_transformer(export_particle_transformer(state, config, "0.4"))
-    name = "blocks.1.attention.out_proj.weight"
-    scale = state["blocks.1.attention.head_scale"].repeat_interleave(8)[:, None]
+    name = "backbone.blocks.1.attention.out_proj.weight"
+    scale = state["backbone.blocks.1.attention.head_scale"].repeat_interleave(8)[:, None]
     torch.testing.assert_close(back[name], state[name] * scale)
 
 

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from partt.model.cpu import prepacked_linear as packed_linear
-from partt.model.cpu.prepacked_linear import MIN_ROWS, Linear, is_available, packed_weights
+from partt.model.cpu import prepacked_linear
+from partt.model.cpu.prepacked_linear import MIN_ROWS, Linear, is_available, prepacked_weights
 from partt.model.registry import build_network, network_config
+from small_networks import logits_of, packed_jets, with_particles
 
 ROWS = torch.randn(4, MIN_ROWS // 4, 128, generator=torch.Generator().manual_seed(1))
 
@@ -18,8 +19,8 @@ def layer():
 
 def packed(layer, x=ROWS):
     """Return the layer's output, and whether its weight was packed."""
-    with packed_weights():
-        return layer(x), layer in packed_linear._this_thread.weights
+    with prepacked_weights():
+        return layer(x), layer in prepacked_linear._this_thread.weights
 
 
 def expected(layer, x=ROWS):
@@ -53,16 +54,15 @@ def test_what_is_not_packed(layer, dtype, rows, grad):
 @pytest.mark.skipif(not is_available(), reason="torch without oneDNN")
 def test_network_of_full_groups_equals_its_float64_twin(monkeypatch):
     torch.manual_seed(0)
-    network = build_network("part", network_config("part"), 17, 10).eval()
-    lengths = torch.randint(40, 50, (64,))
-    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
-    particles = torch.randn(int(offsets[-1]), 17)
-    momentum = 10 * torch.randn(int(offsets[-1]), 3)
+    jets = packed_jets(torch.randint(40, 50, (64,)).tolist(), dtype=torch.float32)
+    momentum = 10 * torch.randn(len(jets.main.features), 3)  # no pairs whose mass is rounding
     momenta = torch.cat((momentum, momentum.norm(dim=1, keepdim=True) + 0.1), dim=1)
+    jets = with_particles(jets, momenta=momenta)
+    network = build_network("part", network_config("part"), jets.shape, {"classes": 10}).eval()
     with torch.inference_mode():
-        logits = network(particles, momenta, offsets)
-        monkeypatch.setattr(packed_linear, "MIN_ROWS", 10**9)
-        plain = network(particles, momenta, offsets)
+        logits = logits_of(network, jets)
+        monkeypatch.setattr(prepacked_linear, "MIN_ROWS", 10**9)
+        plain = logits_of(network, jets)
         assert not torch.equal(logits, plain)  # it did take the other way
-        exact = network.double()(particles.double(), momenta.double(), offsets)
+        exact = logits_of(network.double(), jets.to(torch.float64))
     torch.testing.assert_close(logits.double(), exact, rtol=0, atol=2e-5)
