@@ -17,10 +17,14 @@ from jets import write_jets
 from partt.config import shipped_file
 from partt.data.config.data_config import DataConfig, load_data_config
 from partt.data.files.lists import InputFile
+from partt.data.files.root_files import inspect_file
 from partt.data.jagged import Jagged
 from partt.data.jet_batch import JetBatch, concatenate
+from partt.data.packing import pack
 from partt.data.reading.batches import ordered_batches
-from partt.data.reading.jet_source import build_index, open_source, read_chunk
+from partt.data.reading.jet_index import build_index
+from partt.data.reading.jet_source import open_source, read_chunk
+from partt.data.variables import labels_of, names_for, read_variables, select
 
 # Empty bins make weaver divide by zero.
 pytestmark = pytest.mark.filterwarnings(
@@ -49,13 +53,18 @@ def write_config(folder: Path, base: str = "jetclass_full", **changes) -> str:
     return str(path)
 
 
-def read_partt(files: list[str], config: DataConfig, purpose="predict") -> JetBatch:
-    source = open_source([InputFile("", file) for file in files], config, purpose)
-    return concatenate([
-        read_chunk(source, number, start, stop)
-        for number, file in enumerate(source.files)
-        for start, stop in file.chunks
-    ])  # fmt: skip
+def read_partt(files: list[str], config: DataConfig) -> tuple[JetBatch, dict[str, np.ndarray]]:
+    """Return the jets that prediction takes, and their observers."""
+    names = names_for(config, "predict") | set(config.label_variables)
+    jets, observers = [], []
+    for url in files:
+        file = inspect_file(url, config.treename)
+        variables = select(config, read_variables(config, names, file, 0, file.num_entries), "predict")
+        jets.append(pack(config, variables, labels=labels_of(config, variables, strict=False)))
+        observers.append({name: variables[name] for name in config.observers})
+    return concatenate(jets), {
+        name: np.concatenate([part[name] for part in observers]) for name in config.observers
+    }
 
 
 def read_weaver(files: list[str], config: str, **options):
@@ -72,10 +81,11 @@ def read_weaver(files: list[str], config: str, **options):
 def assert_equal_jets(batch: JetBatch, inputs: dict[str, np.ndarray], labels: np.ndarray) -> None:
     assert len(batch) == len(labels)
     assert batch.labels.tolist() == labels.tolist()
-    groups = {"pf_features": batch.particles, "pf_vectors": batch.momenta, "pf_points": batch.points}
+    particles = batch.inputs.main
+    groups = {"features": particles.features, "vectors": particles.momenta, "points": particles.points}
     for name, packed in groups.items():
-        padded = inputs[name]
-        for jet, (start, stop) in enumerate(zip(batch.offsets[:-1], batch.offsets[1:], strict=True)):
+        padded = inputs[f"pf_{name}"]
+        for jet, (start, stop) in enumerate(zip(particles.offsets[:-1], particles.offsets[1:], strict=True)):
             num_particles = int(stop - start)
             assert num_particles == int(inputs["pf_mask"][jet].sum())
             np.testing.assert_allclose(
@@ -90,10 +100,10 @@ def assert_equal_jets(batch: JetBatch, inputs: dict[str, np.ndarray], labels: np
 def test_manual_preprocessing(files, tmp_path):
     config = write_config(tmp_path)
     inputs, labels, observers = read_weaver(files, config)
-    batch = read_partt(files, load_data_config(config))
+    batch, ours = read_partt(files, load_data_config(config))
     assert_equal_jets(batch, inputs, labels)
-    assert set(batch.observers) == set(observers[0])
-    for name, column in batch.observers.items():
+    assert set(ours) == set(observers[0])
+    for name, column in ours.items():
         np.testing.assert_array_equal(column, [jet[name] for jet in observers])
 
 
@@ -101,7 +111,7 @@ def test_manual_preprocessing(files, tmp_path):
 def test_other_feature_sets(files, tmp_path, base):
     config = write_config(tmp_path, base)
     inputs, labels, _ = read_weaver(files, config)
-    assert_equal_jets(read_partt(files, load_data_config(config)), inputs, labels)
+    assert_equal_jets(read_partt(files, load_data_config(config))[0], inputs, labels)
 
 
 def test_selection_and_new_variables(files, tmp_path):
@@ -120,10 +130,10 @@ def test_selection_and_new_variables(files, tmp_path):
     }
     Path(config).write_text(yaml.safe_dump(options, sort_keys=False))
     inputs, labels, observers = read_weaver(files, config)
-    batch = read_partt(files, load_data_config(config))
+    batch, ours = read_partt(files, load_data_config(config))
     assert 0 < len(batch) < sum(len(ak.Array(_read_files([file], ["jet_pt"]))) for file in files)
     assert_equal_jets(batch, inputs, labels)
-    for name, column in batch.observers.items():
+    for name, column in ours.items():
         np.testing.assert_allclose(column, [jet[name] for jet in observers], rtol=1e-5)
 
 
@@ -156,7 +166,7 @@ def auto_config(tmp_path: Path) -> str:
 def test_automatic_preprocessing(files, tmp_path):
     config = auto_config(tmp_path)
     weaver = SimpleIterDataset({"_": files}, config, for_training=True).config
-    source = open_source([InputFile("", file) for file in files], load_data_config(config), "train")
+    source = open_source([InputFile("", file) for file in files], load_data_config(config))
     fitted = {variable.name: variable for variable in source.config.particles.variables}
     for name, variable in fitted.items():
         expected = weaver.preprocess_params[name]
@@ -166,7 +176,7 @@ def test_automatic_preprocessing(files, tmp_path):
             assert variable.subtract_by == pytest.approx(expected["center"], rel=1e-6)
             assert variable.multiply_by == pytest.approx(expected["scale"], rel=1e-6)
     inputs, labels, _ = read_weaver(files, config)  # takes the .auto.yaml that the first dataset has written
-    assert_equal_jets(read_partt(files, source.config), inputs, labels)
+    assert_equal_jets(read_partt(files, source.config)[0], inputs, labels)
 
 
 def test_weavers_own_auto_file_is_read(files, tmp_path):
@@ -174,7 +184,7 @@ def test_weavers_own_auto_file_is_read(files, tmp_path):
     SimpleIterDataset({"_": files}, config, for_training=True)
     (auto,) = tmp_path.glob("*.auto.yaml")
     inputs, labels, _ = read_weaver(files, config)
-    assert_equal_jets(read_partt(files, load_data_config(str(auto))), inputs, labels)
+    assert_equal_jets(read_partt(files, load_data_config(str(auto)))[0], inputs, labels)
 
 
 REWEIGHTING = {
@@ -202,7 +212,7 @@ def test_reweighting_in_two_variables(tmp_path, changes):
     files = [str(write_jets(tmp_path / f"{seed}.root", 300, classes, seed)) for seed in range(2)]
     config = write_config(tmp_path, weights=REWEIGHTING | changes, selection="jet_nparticles > 2")
     weaver = SimpleIterDataset({"_": files}, config, for_training=True).config
-    source = open_source([InputFile("", file) for file in files], load_data_config(config), "train")
+    source = open_source([InputFile("", file) for file in files], load_data_config(config))
     for name, expected in weaver.reweight_hists.items():
         np.testing.assert_allclose(source.config.weights.reweight_hists[name], expected, rtol=1e-5)
 
@@ -224,7 +234,7 @@ def test_reweighting_in_the_layout_of_jetclass(tmp_path):
     }
     config = write_config(tmp_path, weights=weights)
     weaver = SimpleIterDataset({"_": files}, config, for_training=True).config
-    source = open_source([InputFile("", file) for file in files], load_data_config(config), "train")
+    source = open_source([InputFile("", file) for file in files], load_data_config(config))
     table = _build_new_variables(_read_files(files, weaver.train_load_branches), weaver.train_var_funcs)
     np.testing.assert_allclose(read_chunk(source, 0, 0, 30).weights, _build_weights(table, weaver), rtol=1e-5)
 
@@ -235,7 +245,7 @@ def test_precomputed_weights(tmp_path):
     config = write_config(tmp_path, weights=weights)
     weaver = SimpleIterDataset({"_": [file]}, config, for_training=True).config
     table = _build_new_variables(_read_files([file], weaver.train_load_branches), weaver.train_var_funcs)
-    source = open_source([InputFile("", file)], load_data_config(config), "train")
+    source = open_source([InputFile("", file)], load_data_config(config))
     np.testing.assert_allclose(
         read_chunk(source, 0, 0, 100).weights, _build_weights(table, weaver), rtol=1e-6
     )
@@ -253,8 +263,8 @@ def test_file_and_branch_magic(tmp_path):
         observers=["is_higgs", "is_other", "Jet_sdmass"],
     )
     _, _, observers = read_weaver([file], config)
-    batch = read_partt([file], load_data_config(config))
-    for name, column in batch.observers.items():
+    _, ours = read_partt([file], load_data_config(config))
+    for name, column in ours.items():
         assert not isinstance(column, Jagged)
         np.testing.assert_array_equal(column, [jet[name] for jet in observers])
 

@@ -255,10 +255,10 @@ def test_a_formula_that_fails(tmp_path, capsys):
     config = changed_config(
         tmp_path,
         new_variables=new | {"hardest": "ak.max(part_pt, axis=1)"},
-        monitor_variables=["hardest"],
-        observers=[],
+        observers=["hardest"],
     )
-    code, report = check(capsys, config, write_jets(tmp_path / "a.root", 100))  # some jets are empty
+    jets = write_jets(tmp_path / "a.root", 100)  # some are empty
+    code, report = check(capsys, config, jets, "--for", "predict")
     assert code == 3
     assert "hardest: " in texts(report, "error")[0]
     assert "use ak.fill_none" in texts(report, "error")[0]

@@ -16,13 +16,17 @@ from jets import CLASSES, make_jets, write_jets
 from partt.config import shipped_file
 from partt.data.config.data_config import DataConfig, load_data_config
 from partt.data.files.lists import InputFile
-from partt.data.files.root_files import write_tree
+from partt.data.files.root_files import read_columns, write_tree
 from partt.data.jagged import Jagged
 from partt.data.jet_batch import JetBatch, concatenate
-from partt.data.reading import batch_cache
+from partt.data.packing import pack
+from partt.data.reading.batch_cache import BatchCache
 from partt.data.reading.batches import UnitReader, ordered_batches, training_batches
-from partt.data.reading.jet_source import JetSource, build_index, open_source, read_chunk
+from partt.data.reading.jet_index import build_index
+from partt.data.reading.jet_source import JetSource, open_source, read_chunk
+from partt.data.variables import Variables, select
 from partt.errors import ConfigError, DataError
+from partt.jet_inputs import Collection, JetInputs
 
 FLAT = {
     "use_precomputed_weights": False,
@@ -48,8 +52,8 @@ def files(tmp_path) -> list[InputFile]:
     ]
 
 
-def open_all(files, config=None, purpose="train", **options) -> JetSource:
-    return open_source(files, config or load_data_config("jetclass_full"), purpose, **options)
+def open_all(files, config=None, **options) -> JetSource:
+    return open_source(files, config or load_data_config("jetclass_full"), **options)
 
 
 def names(batch: JetBatch) -> list[tuple[int, int]]:
@@ -80,8 +84,9 @@ def test_contents_follow_their_jet(files):
     place = {name: number for number, name in enumerate(names(in_order))}
     for batch in first_batches(source, 5):
         again = in_order.take(np.array([place[name] for name in names(batch)]))
-        for field in ("particles", "momenta", "points", "offsets", "labels"):
-            assert torch.equal(getattr(batch, field), getattr(again, field))
+        assert torch.equal(batch.labels, again.labels)
+        for field in ("features", "momenta", "points", "offsets"):
+            assert torch.equal(getattr(batch.inputs.main, field), getattr(again.inputs.main, field))
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
@@ -91,7 +96,7 @@ def test_order_does_not_depend_on_workers(files, num_workers):
     helped = first_batches(source, 30, unit_jets=40, num_workers=num_workers)
     for one, other in zip(alone, helped, strict=True):
         assert names(one) == names(other)
-        assert torch.equal(one.particles, other.particles)
+        assert torch.equal(one.inputs.main.features, other.inputs.main.features)
 
 
 def test_reading_leaves_the_global_random_state_alone(files):
@@ -148,7 +153,7 @@ def test_lengths_are_cut_and_counted(tmp_path):
     }
     file = InputFile("", str(write_jets(tmp_path / "a.root", 6, **jets)))
     batch = read_chunk(open_all([file]), 0, 0, 6)
-    assert batch.lengths.tolist() == [0, 1, 127, 128, 128, 128]
+    assert batch.inputs.main.lengths.tolist() == [0, 1, 127, 128, 128, 128]
     assert batch.num_cut.tolist() == [0, 0, 0, 0, 1, 72]
 
 
@@ -162,12 +167,13 @@ def test_sampling_makes_the_spectrum_flat(tmp_path):
         for seed, name in enumerate(classes)
     ]
     weights = FLAT | {"reweight_threshold": 0}  # the rarest bin sets the scale: exactly flat
-    config = config_with(tmp_path, weights=weights, monitor_variables=["jet_sdmass"], observers=[])
+    config = config_with(tmp_path, weights=weights, observers=[])
     source = open_all(files, config)
     index = build_index(source)
     num_batches = 400
     batches = list(islice(training_batches(source, index, batch_size=64, seed=1), num_batches))
-    masses = np.concatenate([batch.observers["jet_sdmass"] for batch in batches])
+    of_file = [read_columns(file.url, ["jet_sdmass"])["jet_sdmass"] for file in files]
+    masses = np.array([of_file[file][entry] for batch in batches for file, entry in names(batch)])
     labels = torch.cat([batch.labels for batch in batches]).numpy()
     for label in (0, 1, 9):
         counts, _ = np.histogram(masses[labels == label], bins=[0, 40, 80, 120, 1000])
@@ -283,33 +289,21 @@ def test_custom_labels(tmp_path):
         build_index(open_all([file], config_with(tmp_path, labels=labels)))
 
 
-def test_prediction_without_labels(tmp_path):
-    """Of three files, one has no labels, one has labels that are all 0, as in data."""
+def test_training_needs_labels(tmp_path):
     jets = {name: column for name, column in make_jets(25).items() if not name.startswith("label_")}
     write_tree(tmp_path / "a.root", jets)
-    none_set = {f"label_{name}": np.zeros(10, np.int32) for name in CLASSES}
-    files = [
-        InputFile("", str(tmp_path / "a.root")),
-        InputFile("", str(write_jets(tmp_path / "b.root", 10, **none_set))),
-        InputFile("", str(write_jets(tmp_path / "c.root", 10, ["Hbb"]))),
-    ]
-    source = open_all(files, purpose="predict")
-    batch = concatenate(list(ordered_batches(source, build_index(source), batch_size=7)))
-    assert batch.labels.tolist() == [-1] * 35 + [1] * 10
-    assert set(batch.observers) == set(source.config.observers)
     with pytest.raises(
         DataError, match="a.root: tree 'tree' lacks branches that the data config needs: label_H4q"
     ):
-        open_all(files[:1])
+        open_all([InputFile("", str(tmp_path / "a.root"))])
 
 
 def test_prediction_has_a_selection_of_its_own(tmp_path):
-    file = InputFile("", str(write_jets(tmp_path / "a.root", 100)))
     config = config_with(tmp_path, selection="jet_nparticles > 30", test_time_selection="jet_nparticles > 10")
-    source = open_all([file], config, purpose="predict")
-    batches = list(ordered_batches(source, build_index(source), batch_size=16))
-    many = make_jets(100)["jet_nparticles"] > 10
-    assert [entry for batch in batches for _, entry in names(batch)] == np.flatnonzero(many).tolist()
+    variables = Variables(make_jets(100), config.formulas, "test", np.arange(100))
+    for purpose, threshold in (("train", 30), ("predict", 10)):
+        many = variables["jet_nparticles"] > threshold
+        assert select(config, variables, purpose).entries.tolist() == np.flatnonzero(many).tolist()
 
 
 def test_nothing_selected(files, tmp_path):
@@ -333,8 +327,8 @@ def file_with(tmp_path, branch: str, value: float) -> InputFile:
 def test_nan_features_become_zero_and_are_counted(tmp_path):
     batch = read_chunk(open_all([file_with(tmp_path, "part_d0val", np.nan)]), 0, 0, 30)
     assert batch.num_nan.nonzero().flatten().tolist() == [11]
-    row = int(batch.offsets[11]) + 2
-    assert batch.particles[row, 11] == 0
+    row = int(batch.inputs.main.offsets[11]) + 2
+    assert batch.inputs.main.features[row, 11] == 0
     assert not batch.bad.any()
 
 
@@ -353,10 +347,12 @@ def test_infinite_values(tmp_path, branch, value, is_bad):
     file = file_with(tmp_path, branch, value)
     batch = read_chunk(open_all([file], on_bad_jet="mark"), 0, 0, 30)
     assert batch.bad.tolist() == [is_bad and jet == 11 for jet in range(30)]
-    assert torch.isfinite(batch.particles).all()
-    assert torch.isfinite(batch.momenta).all()
+    assert torch.isfinite(batch.inputs.main.features).all()
+    assert torch.isfinite(batch.inputs.main.momenta).all()
     if is_bad:
-        assert (batch.particles[batch.offsets[11] : batch.offsets[12]] == 0).all()
+        assert (
+            batch.inputs.main.features[batch.inputs.main.offsets[11] : batch.inputs.main.offsets[12]] == 0
+        ).all()
         assert len(batch.without_bad()) == 29
         with pytest.raises(
             DataError, match=r"a.root, entry 11: an input of this jet is infinite.*\(1 such jets"
@@ -431,12 +427,12 @@ def test_bad_files_are_skipped_up_to_a_limit(files, tmp_path):
         open_all([*files, InputFile("Top", str(broken))], on_bad_file="skip", max_bad_fraction=0.9)
 
 
-def test_auto_configs_must_be_fitted_before_prediction(files, tmp_path):
+def test_auto_configs_must_be_fitted_before_prediction(tmp_path):
     config = config_with(tmp_path, preprocess={"method": "auto"}, inputs={
         "pf_features": {"length": 128, "vars": ["part_deta", "part_dphi"]},
     })  # fmt: skip
     with pytest.raises(ConfigError, match="not fitted yet: part_deta, part_dphi"):
-        read_chunk(open_all(files, config, purpose="predict"), 0, 0, 10)
+        pack(config, Variables(make_jets(10), config.formulas, "test", np.arange(10)))
 
 
 def damaged(path: str) -> None:
@@ -485,19 +481,6 @@ def test_too_few_jets_for_the_ranks(tmp_path):
         next(training_batches(source, build_index(source), batch_size=2, seed=0, world_size=4))
 
 
-def test_observers_of_different_kinds(tmp_path):
-    jets = make_jets(10)
-    files = [
-        InputFile("", str(write_jets(tmp_path / "a.root", 10, extra=jets["jet_pt"]))),
-        InputFile("", str(write_jets(tmp_path / "b.root", 10, extra=jets["part_px"]))),
-    ]
-    source = open_all(files, config_with(tmp_path, observers=["extra"]), purpose="predict")
-    with pytest.raises(
-        DataError, match="extra has one value per jet in some files, and one per particle in others"
-    ):
-        list(ordered_batches(source, build_index(source), batch_size=30))
-
-
 def test_a_source_can_go_to_another_process(files):
     source = pickle.loads(pickle.dumps(open_all(files)))  # noqa: S301
     assert len(first_batches(source, 3)) == 3
@@ -507,28 +490,52 @@ def test_a_source_can_go_to_another_process(files):
 
 
 def test_the_cache_gives_the_same_batches(files, tmp_path):
-    config = config_with(tmp_path, monitor_variables=["jet_pt", "part_pt_log"], observers=[])
-    plain = first_batches(open_all(files, config), 20)
-    cached_source = open_all(files, config, cache=tmp_path / "cache")
+    plain = first_batches(open_all(files), 20)
+    cached_source = open_all(files, cache=tmp_path / "cache")
     for _ in range(2):
         for one, other in zip(plain, first_batches(cached_source, 20), strict=True):
             assert names(one) == names(other)
-            for field in (
-                "particles",
-                "momenta",
-                "points",
-                "offsets",
-                "labels",
-                "weights",
-                "num_cut",
-                "num_nan",
-            ):
+            assert one.inputs.shape == other.inputs.shape
+            for name, rows in one.inputs.main.groups.items():
+                assert torch.equal(rows, other.inputs.main.groups[name])
+            for field in ("labels", "weights", "num_cut", "num_nan"):
                 assert torch.equal(getattr(one, field), getattr(other, field))
-            np.testing.assert_array_equal(one.observers["jet_pt"], other.observers["jet_pt"])
-            np.testing.assert_array_equal(
-                one.observers["part_pt_log"].contents, other.observers["part_pt_log"].contents
-            )
+            assert torch.equal(one.inputs.main.offsets, other.inputs.main.offsets)
     assert len(list((tmp_path / "cache").rglob("*.safetensors"))) == 3
+
+
+def test_a_batch_of_several_collections_and_targets_survives_the_cache(tmp_path):
+    """What data configs cannot ask for yet, but networks and objectives can use."""
+    random = torch.Generator().manual_seed(1)
+    vertices = Collection(
+        torch.randn(3, 2, generator=random), torch.tensor([0, 0, 2, 3]), others={"x": torch.ones(3, 1)}
+    )
+    particles = Collection(torch.randn(6, 4, generator=random), torch.tensor([0, 1, 4, 6]), torch.randn(6, 4))
+    targets = torch.tensor([[1.0, 2.0], [float("nan"), 3.0], [4.0, 5.0]])
+    names_of_numbers = ("source_file", "source_entry", "bad", "num_cut", "num_nan")
+    per_jet = {name: torch.arange(3) for name in names_of_numbers}
+    batch = JetBatch(
+        JetInputs({"pf": particles, "sv": vertices}, {"jet": torch.randn(3, 5)}),
+        labels=None,
+        weights=torch.ones(3),
+        targets=targets,
+        **per_jet,
+    )
+    cache = BatchCache(tmp_path, load_data_config("jetclass_kin"))
+    cache.save(tmp_path / "b.safetensors", batch)
+    loaded = cache.load(tmp_path / "b.safetensors")
+    joined = concatenate([loaded.slice(0, 1), loaded.take(np.array([1, 2]))])
+    for other in (loaded, joined):
+        assert len(other) == 3
+        assert other.labels is None
+        torch.testing.assert_close(other.targets, targets, equal_nan=True)
+        assert other.inputs.shape == batch.inputs.shape
+        assert torch.equal(other.inputs.jet_features["jet"], batch.inputs.jet_features["jet"])
+        assert other.inputs.lengths.tolist() == [1, 5, 3]
+        for name, collection in batch.inputs.collections.items():
+            assert torch.equal(other.inputs.collections[name].offsets, collection.offsets)
+            for group, rows in collection.groups.items():
+                assert torch.equal(other.inputs.collections[name].groups[group], rows)
 
 
 def test_the_cache_spares_reading(files, tmp_path, monkeypatch):
@@ -537,7 +544,10 @@ def test_the_cache_spares_reading(files, tmp_path, monkeypatch):
     before = list(ordered_batches(source, index, batch_size=100))
     monkeypatch.setattr("partt.data.reading.jet_source.read_variables", None)
     after = list(ordered_batches(source, index, batch_size=100))
-    assert all(torch.equal(a.particles, b.particles) for a, b in zip(before, after, strict=True))
+    assert all(
+        torch.equal(a.inputs.main.features, b.inputs.main.features)
+        for a, b in zip(before, after, strict=True)
+    )
 
 
 def test_a_changed_file_or_config_is_not_taken_from_the_cache(files, tmp_path):
@@ -545,7 +555,7 @@ def test_a_changed_file_or_config_is_not_taken_from_the_cache(files, tmp_path):
     before = read_chunk(open_all(files, cache=cache), 0, 0, 120)
     write_jets(files[0].url, 120, ["QCD"], seed=77)
     after = read_chunk(open_all(files, cache=cache), 0, 0, 120)
-    assert not torch.equal(before.offsets, after.offsets)
+    assert not torch.equal(before.inputs.main.offsets, after.inputs.main.offsets)
     selected = read_chunk(
         open_all(files, config_with(tmp_path, selection="jet_nparticles > 20"), cache=cache), 0, 0, 120
     )
@@ -560,9 +570,9 @@ def test_a_damaged_cache_file_is_made_anew(files, tmp_path):
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1
     for contents in (whole[:-100], bytes(flipped), b"", b"no such format"):
-        batch_cache._verified.clear()  # as in a new process
+        source.cache._verified.clear()  # as in a new process
         path.write_bytes(contents)
-        assert torch.equal(read_chunk(source, 0, 0, 120).particles, before.particles)
+        assert torch.equal(read_chunk(source, 0, 0, 120).inputs.main.features, before.inputs.main.features)
         assert path.read_bytes() == whole
 
 

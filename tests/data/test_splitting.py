@@ -9,7 +9,8 @@ from jets import write_jets
 from partt.data.config.data_config import load_data_config
 from partt.data.files.lists import InputFile
 from partt.data.reading.batches import ordered_batches
-from partt.data.reading.jet_source import build_index, open_source
+from partt.data.reading.jet_index import build_index, build_indexes
+from partt.data.reading.jet_source import open_source
 from partt.data.reading.splitting import Split
 
 
@@ -40,7 +41,7 @@ def test_the_part_of_an_entry_depends_on_seed_file_and_entry_only():
 def test_every_selected_jet_is_read_in_exactly_one_part(tmp_path, selection, with_cache):
     files = [InputFile("", str(write_jets(tmp_path / f"{n}.root", 200, seed=n))) for n in range(2)]
     config = load_data_config("jetclass_kin").replace(selection=selection)
-    source = open_source(files, config, "train", cache=tmp_path / "cache" if with_cache else None)
+    source = open_source(files, config, cache=tmp_path / "cache" if with_cache else None)
 
     def jets(part):
         index = build_index(part)
@@ -57,3 +58,6 @@ def test_every_selected_jet_is_read_in_exactly_one_part(tmp_path, selection, wit
     assert sorted(train + validation) == sorted(jets(source))
     assert train
     assert validation
+    parts = [replace(source, split=Split(part, 0.3, 5)) for part in ("train", "validation")]
+    for together, part in zip(build_indexes(parts), parts, strict=True):
+        assert together.chunks == build_index(part).chunks
