@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from partt.errors import ConfigError, OutputError, ParttError
-from partt.prediction.chunks import attempt_chunk
-from partt.prediction.job import ChunkTask, Options
+from partt.prediction.chunks import ChunkTask, attempt_chunk
+from partt.prediction.options import Options
 from partt.scores.scores import Scores
 from partt.tagger.any_tagger import AnyTagger, load_any_tagger, to_bytes
 from partt.tagger.inference import Outputs, Positions, sharing_threads

@@ -13,8 +13,9 @@ import pytest
 import partt
 from partt.data.files.root_files import inspect_file, write_tree
 from partt.errors import DataError
-from partt.evaluation.inputs import open_score_files, read_scores, recognise
 from partt.evaluation.jets import scores_from_arrays
+from partt.evaluation.score_files import open_score_files, read_scores
+from partt.scores.columns import recognise
 from toy_scores import CLASSES, random_scores, score_table, write_scores
 
 
@@ -120,7 +121,7 @@ def test_what_is_left_out_is_counted(tmp_path):
         (
             {"score_QCD": np.full(50, 3, dtype=np.float32)},
             [],
-            "entry 0 has a score outside 0 to 1; was the softmax",
+            "entry 0 has a score outside 0 to 1; is the softmax missing",
         ),
         (
             {"score_QCD": np.full(50, np.nan, dtype=np.float32)},
@@ -182,9 +183,9 @@ def test_one_class_files_without_observers_are_parts(tmp_path):
 
 def test_arrays_are_checked():
     probabilities, labels = random_scores(30)
-    with pytest.raises(DataError, match=r"scores have shape \(30, 3\); wanted: \(jets, 2\)"):
+    with pytest.raises(DataError, match=r"scores have shape \(30, 3\); expected: \(jets, 2\)"):
         scores_from_arrays(["a", "b"], probabilities, labels)
-    with pytest.raises(DataError, match=r"labels have shape \(29,\); wanted: \(30,\)"):
+    with pytest.raises(DataError, match=r"labels have shape \(29,\); expected: \(30,\)"):
         scores_from_arrays(CLASSES, probabilities, labels[1:])
     with pytest.raises(DataError, match=r"weights have shape"):
         scores_from_arrays(CLASSES, probabilities, labels, weights=[1.0])

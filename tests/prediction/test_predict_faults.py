@@ -21,9 +21,9 @@ from partt.data.files.root_files import AuthenticationError, inspect_file, write
 from partt.data.variables import take
 from partt.errors import ConfigError, DataError, OutputError
 from partt.prediction import chunks as chunks_module
-from partt.prediction import job as job_module
+from partt.prediction import opened_files
 from partt.prediction import predict as run_module
-from partt.prediction.records import Balance
+from partt.prediction.provenance import Balance
 from partt.scores.scores import Scores
 from partt.tagger.tagger_file import save_tagger
 from prediction_jobs import assert_same_columns, columns, make_tagger, saved_tagger
@@ -34,7 +34,7 @@ FORK = multiprocessing.get_context("fork")  # importing torch in a new process t
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     torch.set_num_threads(1)
-    monkeypatch.setattr(job_module, "CHUNK_ENTRIES", 16)
+    monkeypatch.setattr(opened_files, "CHUNK_ENTRIES", 16)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def test_files_of_another_origin_are_never_replaced(tagger, tmp_path):
     (tmp_path / "foreign.parquet").write_text("not ours")
     for name in ("foreign.root", "foreign.parquet"):
         before = (tmp_path / name).read_bytes()
-        with pytest.raises(ConfigError, match="is there already, and not made by partt predict"):
+        with pytest.raises(ConfigError, match="already exists and is not an output of partt predict"):
             partt.predict(tagger, other, tmp_path / name)
         assert (tmp_path / name).read_bytes() == before
 
@@ -215,17 +215,17 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path, suffix):
 def test_entries_that_get_lost_are_an_error(tagger, files, tmp_path, monkeypatch, apply_selection):
     original = run_module.write_output
 
-    def losing(path, plan, origin, options, chunks):
+    def losing(path, file, origin, options, chunks):
         def shortened():
             for scores in chunks:
                 values = vars(scores) | {
                     name: getattr(scores, name)[1:]
-                    for name in ("probabilities", "labels", "weights", "selected", "bad", "source_entry")
+                    for name in ("probabilities", "labels", "selected", "bad", "source_entry")
                 }
                 values["observers"] = {name: column[1:] for name, column in scores.observers.items()}
                 yield Scores(**values)
 
-        return original(path, plan, origin, options, shortened())
+        return original(path, file, origin, options, shortened())
 
     monkeypatch.setattr(run_module, "write_output", losing)
     with pytest.raises(OutputError, match=r"a\.root: entries were lost or gained"):
@@ -297,12 +297,12 @@ def test_a_file_that_is_another_one_when_its_turn_comes(tagger, files, tmp_path,
     original = run_module.write_output
 
     def disturbing(path, *arguments):
-        record = original(path, *arguments)
+        provenance = original(path, *arguments)
         if path.name == "a.root" and event == "vanishes":
             files[2].unlink()
         elif path.name == "a.root":
             write_jets(files[2], 40, seed=9)
-        return record
+        return provenance
 
     monkeypatch.setattr(run_module, "write_output", disturbing)
     message = "no such file" if event == "vanishes" else "the file changed after it was inspected"

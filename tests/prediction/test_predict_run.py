@@ -14,7 +14,7 @@ from jets import CLASSES, make_jets, write_jets
 from partt.data.files.root_files import inspect_file, read_columns, write_tree
 from partt.data.jagged import Jagged, to_awkward
 from partt.errors import ConfigError, DataError
-from partt.prediction import job as job_module
+from partt.prediction import opened_files
 from prediction_jobs import assert_same_columns, columns, make_tagger, one_by_one, saved_tagger, scores_of
 
 CHUNK = 16
@@ -23,7 +23,7 @@ CHUNK = 16
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     torch.set_num_threads(1)
-    monkeypatch.setattr(job_module, "CHUNK_ENTRIES", CHUNK)
+    monkeypatch.setattr(opened_files, "CHUNK_ENTRIES", CHUNK)
 
 
 @pytest.fixture(scope="module")
