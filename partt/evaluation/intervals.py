@@ -35,6 +35,16 @@ def efficiency_interval(efficiency: Floats, variance: Floats, num_effective: flo
     return Interval(efficiency, np.where(is_known, low, 0.0), np.where(is_known, high, 1.0))
 
 
+def interval_in_bins(total: Floats, passing: Floats, squares: Floats, squares_passing: Floats) -> Interval:
+    """Return the efficiencies of bins from sums of weights and of squared weights; NaN in empty bins."""
+    is_filled = (squares > 0) & (total > 0)
+    safe = np.where(is_filled, total, 1.0)
+    value = passing / safe
+    variance = ((1 - value) ** 2 * squares_passing + value**2 * (squares - squares_passing)) / safe**2
+    interval = efficiency_interval(value, variance, safe**2 / np.where(is_filled, squares, 1.0))
+    return Interval(*(np.where(is_filled, values, np.nan) for values in interval))
+
+
 def interval_at(sample: Passing, thresholds: Floats) -> Interval:
     """Return the efficiencies at given thresholds, with intervals from the jets that pass."""
     return efficiency_interval(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from partt.evaluation.intervals import Interval, efficiency_interval
+from partt.evaluation.intervals import Interval, interval_in_bins
 from partt.evaluation.jets import ClassJets, ScoresByClass
 from partt.evaluation.passing import Floats, area, sort_sample
 
@@ -75,18 +75,15 @@ def _block_weights(jets: ClassJets, first: int) -> Floats:
 
 def _calibration(sums: Floats, squares_right: Floats) -> Calibration:
     weight, weighted_score, right, squares = sums
-    is_filled = (squares > 0) & (weight > 0)
-    safe = np.where(is_filled, weight, 1.0)
-    accuracy, mean_score = right / safe, weighted_score / safe
-    variance = ((1 - accuracy) ** 2 * squares_right + accuracy**2 * (squares - squares_right)) / safe**2
-    found = efficiency_interval(accuracy, variance, safe**2 / np.where(is_filled, squares, 1.0))
-    interval = Interval(*(np.where(is_filled, values, np.nan) for values in found))
-    gaps = np.where(is_filled, np.abs(accuracy - mean_score) * weight, 0.0)
+    accuracy = interval_in_bins(weight, right, squares, squares_right)
+    is_filled = ~np.isnan(accuracy.value)
+    mean_score = np.divide(weighted_score, weight, out=np.full_like(weight, np.nan), where=is_filled)
+    gaps = np.where(is_filled, np.abs(accuracy.value - mean_score) * weight, 0.0)
     return Calibration(
         edges=np.linspace(0, 1, len(weight) + 1),
         share=weight / weight.sum(),
-        mean_score=np.where(is_filled, mean_score, np.nan),
-        accuracy=interval,
+        mean_score=mean_score,
+        accuracy=accuracy,
         expected_error=float(gaps.sum() / weight.sum()),
     )
 

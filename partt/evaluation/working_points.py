@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from partt.data.jagged import Array
 from partt.errors import ConfigError
-from partt.evaluation.intervals import Interval, efficiency_interval, interval_at, interval_at_fitted
+from partt.evaluation.intervals import Interval, interval_at, interval_at_fitted, interval_in_bins
 from partt.evaluation.passing import Floats, Passing
 
 
@@ -108,14 +108,9 @@ def binned_efficiency(
         cells = cells * size + np.clip(found, 0, size - 1)
     cells, passed = cells[is_inside], passed[is_inside]
     weight = np.ones(len(cells)) if weights is None else weights[is_inside].astype(np.float64)
-    total, passing, squares, passing_squares = (
-        np.bincount(cells, values, minlength=num_bins)
+    sums = (
+        np.bincount(cells, values, minlength=num_bins).astype(np.float64)
         for values in (weight, weight * passed, weight**2, weight**2 * passed)
     )
-    is_filled = (squares > 0) & (total > 0)
-    safe = np.where(is_filled, total, 1.0)
-    value = passing / safe
-    variance = ((1 - value) ** 2 * passing_squares + value**2 * (squares - passing_squares)) / safe**2
-    interval = efficiency_interval(value, variance, safe**2 / np.where(is_filled, squares, 1.0))
-    known = Interval(*(np.where(is_filled, values, np.nan) for values in interval))
-    return BinnedEfficiency(dict(edges), known, np.bincount(cells, minlength=num_bins), overall)
+    num_jets = np.bincount(cells, minlength=num_bins)
+    return BinnedEfficiency(dict(edges), interval_in_bins(*sums), num_jets, overall)

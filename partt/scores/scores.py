@@ -26,7 +26,7 @@ class Scores:
     source_file: str
     source_entry: npt.NDArray[np.int64]  # (N,)
     embeddings: npt.NDArray[np.float32] | None = None  # (N, D)
-    num_removed: int = 0  # entries in between that --apply-selection left out
+    num_removed: int = 0  # entries left out by --apply-selection
 
     def __len__(self) -> int:
         """Return the number of jets."""

@@ -17,12 +17,16 @@ import torch
 import partt
 from jets import make_jets, write_jets
 from partt.cli.main import main
+from partt.data.files.lists import expand_files
 from partt.data.files.root_files import AuthenticationError, inspect_file, write_tree
+from partt.data.reading.jet_source import BadFilePolicy
 from partt.data.variables import take
 from partt.errors import ConfigError, DataError, OutputError
 from partt.prediction import chunks as chunks_module
 from partt.prediction import opened_files
 from partt.prediction import predict as run_module
+from partt.prediction.chunks import ChunkTasks
+from partt.prediction.options import Options
 from partt.prediction.provenance import Balance
 from partt.scores.scores import Scores
 from partt.tagger.tagger_file import save_tagger
@@ -308,6 +312,21 @@ def test_a_file_that_is_another_one_when_its_turn_comes(tagger, files, tmp_path,
     message = "no such file" if event == "vanishes" else "the file changed after it was inspected"
     with pytest.raises(DataError, match=rf"c\.root: {message}"):
         partt.predict(tagger, files, tmp_path / "out", num_threads=1)
+
+
+def test_chunks_of_a_dropped_file_are_left_out(tagger, files):
+    opened = opened_files.open_inputs(
+        expand_files([str(file) for file in files]), tagger.data_config, Options(), BadFilePolicy()
+    )
+    tasks = ChunkTasks(opened.files)
+    taken = [next(tasks), next(tasks)]
+    tasks.drop_file(0)
+    taken += tasks
+    assert [(task.number, task.start, task.stop) for task in taken] == [
+        *((0, 0, 13), (0, 13, 26)),
+        *((1, 0, 13), (1, 13, 26), (1, 26, 40)),
+        *((2, 0, 13), (2, 13, 26), (2, 26, 40)),
+    ]
 
 
 # --- names ---

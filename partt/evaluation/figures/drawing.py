@@ -19,5 +19,5 @@ class Drawing:
 
     @property
     def width(self) -> float:
-        """Inches."""
+        """Width in inches."""
         return float(self.figure.get_figwidth())
