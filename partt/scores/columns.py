@@ -121,7 +121,7 @@ class ScoreFile:
 
     @property
     def has_selected(self) -> bool:
-        """Whether a column tells which jets are selected; without one, all are."""
+        """Whether the file has the column `selected`; without it, all jets are selected."""
         return SELECTED in self.info.branches
 
     def labels(self, columns: Mapping[str, Array], first: int) -> npt.NDArray[np.int64]:

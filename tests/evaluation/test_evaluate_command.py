@@ -1,4 +1,4 @@
-"""`partt evaluate` from end to end, and at the edges of what it can be given."""
+"""`partt evaluate` from end to end, and in edge cases."""
 
 import json
 import subprocess

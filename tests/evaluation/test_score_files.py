@@ -1,4 +1,4 @@
-"""Prediction files of partt and weaver, ROOT and parquet; what is left out is counted, what is wrong is named."""
+"""Prediction files of partt and weaver, ROOT and parquet: rows left out are counted, faults are named."""
 
 import importlib
 import logging
@@ -128,7 +128,7 @@ def test_what_is_left_out_is_counted(tmp_path):
     table["score_Hbb"][5:20] = np.nan
     for name in CLASSES:
         table[f"label_{name}"][20:23] = 0
-    table["weight"][23:27] = [np.nan, np.inf, -np.inf, -1.0]  # the last one is a weight
+    table["weight"][23:27] = [np.nan, np.inf, -np.inf, -1.0]  # the last one is valid
     write_tree(tmp_path / "scores.root", table)
     scores = read(tmp_path / "scores.root", weights="weight")
     assert scores.left_out == {

@@ -1,4 +1,4 @@
-"""Thresholds, efficiencies in bins, mass sculpting, and what correctionlib reads back."""
+"""Thresholds, efficiencies in bins, mass sculpting, and the correctionlib file."""
 
 import json
 
@@ -164,7 +164,7 @@ def test_wrong_requests_are_explained(call, message):
         call()
 
 
-def test_sculpting_is_told_from_chance():
+def test_sculpting_is_distinguished_from_chance():
     random = np.random.default_rng(4)
     masses = random.gamma(3, 30, 20_000)
     edges = np.linspace(0, 300, 26)

@@ -1,4 +1,4 @@
-"""A dask cluster gives the columns of a local run, also if a worker is killed."""
+"""A dask cluster gives the same columns as a local run, even if a worker is killed."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from partt.prediction import opened_files
 from prediction_jobs import assert_same_columns, saved_tagger
 
 CHUNK = 16
-# In a process of its own: dask leaves threads and sockets behind.
+# In a separate process: dask leaves threads and sockets behind.
 SCRIPT = """
 import multiprocessing, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where scores go: never onto an input, never two to one place; and what discriminants and classes are called."""
+"""Paths of outputs: no input is replaced, no path is used twice; names of columns; discriminants."""
 
 from pathlib import Path
 

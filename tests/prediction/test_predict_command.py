@@ -1,4 +1,4 @@
-"""`partt predict` as people use it: what it prints, its exit codes, its help."""
+"""`partt predict` on the command line: what it prints, its exit codes."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What can go wrong in a prediction: clear errors, nothing half-written, and the same command finishes."""
+"""Faults during prediction: clear errors, nothing half-written, and the same command finishes the job."""
 
 import json
 import multiprocessing
@@ -94,7 +94,7 @@ def test_killed_again_and_again_it_ends_as_if_it_had_not_been(tagger, files, tmp
         child.kill()
         child.join()
         num_kills += 1
-        for path in (tmp_path / "out").glob("[!.]*.root"):  # what has its name is complete
+        for path in (tmp_path / "out").glob("[!.]*.root"):  # a file under its final name is complete
             assert_same_columns(path, tmp_path / "whole" / path.name)
     assert child.exitcode == 0
     assert num_kills >= 3
@@ -191,7 +191,7 @@ def test_sigterm_is_exit_code_75(tmp_path, files):
         time.sleep(0.001)
     os.kill(child.pid, signal.SIGTERM)
     child.join(30)
-    assert child.exitcode in {75, 0}  # 0: it was ready
+    assert child.exitcode in {75, 0}  # 0: it had finished
     assert not leftovers(tmp_path)
     assert main([str(word) for word in words]) == 0
     assert (tmp_path / "out" / "predict.json").exists()
@@ -283,7 +283,7 @@ def test_a_file_that_is_repaired_is_made_later(tagger, files, tmp_path):
 
 
 def test_files_that_may_not_be_read_are_never_skipped(tagger, files, tmp_path, monkeypatch):
-    """The refusal is made up: root, who runs the project's CI, may read everything."""
+    """The refusal is simulated: CI runs as root, who may read everything."""
     original = chunks_module.read_variables
 
     def refusing(config, names, file, start, stop):

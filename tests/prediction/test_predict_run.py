@@ -1,4 +1,4 @@
-"""Every entry once, in order, with the score that it has alone; whatever the number of files, jets and threads."""
+"""Every entry once, in order, with the score it has alone, for any number of files, jets and threads."""
 
 import json
 
@@ -126,7 +126,7 @@ def test_progress_reaches_the_end(tagger, tmp_path):
 
 
 def test_the_schema_of_an_output(tmp_path):
-    """The columns, their order and their types are a promise."""
+    """The columns, their order and their types are a contract."""
     tagger = make_tagger(observers=("jet_pt", "jet_nparticles"))
     path = write_jets(tmp_path / "jets.root", 20, event=np.arange(20, dtype=np.uint64))
     options = {"discriminants": ["Hbb_vs_QCD", "Hbb+Hcc_vs_QCD"], "keep": ["event", "part_p[xy]"]}
