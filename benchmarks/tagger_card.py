@@ -26,8 +26,8 @@ from partt.data.files.root_files import read_columns
 from partt.data.jagged import Jagged, Table, num_jets, to_awkward
 from partt.evaluation.number_text import cell_text
 from partt.evaluation.results_table import Cell
-from partt.evaluation.tables import plain_text
-from partt.evaluation.training_history import read_epochs
+from partt.evaluation.table_formats import plain_text
+from partt.jobs.metrics_file import METRICS_FILE, read_metrics
 from partt.tagger.shipped import Facts, Measured, Purpose
 from partt.tagger.tagger_file import Tagger
 
@@ -216,7 +216,7 @@ def write_card(name: str, run: Path, report: Path) -> None:
         recipe=definition["recipe"],
         seed=definition["seed"],
         environment=environment,
-        epochs=read_epochs(run),
+        epochs=read_metrics(run / METRICS_FILE, "epoch"),
         results=[result_row(result) for result in model["results"]],
         found=[found_row(summary["classes"], number, row) for number, row in enumerate(summary["confusion"])],
         calibration_error=summary["calibration"]["expected_error"],

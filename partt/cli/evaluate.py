@@ -22,7 +22,7 @@ examples:
 
 The folder gets report.html (one file, works offline), figures as PDF and PNG, table.md, table.tex,
 metrics.csv, metrics.json, working_points.json and efficiencies.json (for correctionlib).
-docs/reference/evaluation.md has the definitions.
+Definitions: docs/reference/evaluation.md.
 """
 
 
@@ -36,29 +36,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="prediction files of partt or weaver, ROOT or parquet: GLOB, @LIST or URL",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="REPORT", help="folder for the report")
-    parser.add_argument("--name", help="of the model (default: the name of the first file)")
+    parser.add_argument("--name", help="name of the model (default: that of the first file)")
     parser.add_argument(
         "--preset",
         choices=["jetclass", "top", "qg"],
-        help="what to quote (default: found by the names of the classes)",
+        help="what to quote (default: by the names of the classes)",
     )
     parser.add_argument(
-        "--signal", metavar="CLASS", nargs="+", default=[], help="(default: all but the background)"
+        "--signal",
+        metavar="CLASS",
+        nargs="+",
+        default=[],
+        help="signal classes (default: all but the background)",
     )
     parser.add_argument(
         "--background",
         metavar="CLASS[:FRACTION],...",
         nargs="+",
         default=[],
-        help="(default: QCD); several: their scores are added, times the fractions",
+        help="background classes (default: QCD); scores of several are added, times their fractions",
     )
-    parser.add_argument("--weights", metavar="NAME", help="the column with the weights of jets")
+    parser.add_argument("--weights", metavar="NAME", help="column with the weights of jets")
     parser.add_argument(
         "--bins",
         metavar="NAME=EDGE,...",
         nargs="+",
         default=[],
-        help="bins of an observer (default: of jet_pt and jet_eta, if they are there)",
+        help="bins of an observer (default: jet_pt and jet_eta, if present)",
     )
     parser.add_argument("--mass", metavar="NAME", help="observer for mass sculpting (default: jet_sdmass)")
     parser.add_argument(
@@ -68,21 +72,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="eps_s=0.5,0.8 eps_b=0.01 (default: the efficiencies of the results table)",
     )
-    parser.add_argument("--compare", metavar="NAME=SCORES", nargs="+", default=[], help="other models")
-    parser.add_argument("--published", action="store_true", help="add published results, of other data sets")
+    parser.add_argument(
+        "--compare", metavar="NAME=SCORES", nargs="+", default=[], help="other models to compare with"
+    )
+    parser.add_argument(
+        "--published", action="store_true", help="add published results, from other data sets"
+    )
     parser.add_argument(
         "--run",
         dest="run_folder",
         type=Path,
         metavar="FOLDER",
-        help="the run folder of the training, for its curves",
+        help="run folder of the training, to draw its curves",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     """Evaluate and print the results table."""
     from partt.evaluation.evaluate import evaluate
-    from partt.evaluation.plan import parse_backgrounds, parse_bins
+    from partt.evaluation.settings import parse_backgrounds, parse_bins
 
     with progress_bar("evaluating", unit="jets") as progress:
         found = evaluate(
@@ -113,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _models(texts: list[str]) -> dict[str, list[str]]:
-    """Read NAME=SCORES; a name that comes again adds files."""
+    """Read NAME=SCORES; a repeated name adds files."""
     models: dict[str, list[str]] = {}
     for text in texts:
         name, equals, location = text.partition("=")
@@ -124,9 +132,9 @@ def _models(texts: list[str]) -> dict[str, list[str]]:
 
 
 def _screen_table(results: "ResultsTable") -> Table:
-    """Turn the table around, to fit a terminal: models as columns; published ones are in the report."""
+    """Transpose the table to fit a terminal; published rows are only in the report."""
     from partt.evaluation.number_text import cell_text
-    from partt.evaluation.tables import plain_text, row_title
+    from partt.evaluation.table_formats import plain_text, row_title
 
     table = Table("", title=r"68 % intervals \[background jets that pass]")
     rows = [row for row in results.rows if not row.source]

@@ -1,7 +1,7 @@
-"""`partt predict`: the scores of new jets, in the order and with the number of entries of their files."""
+"""`partt predict`: the scores of new jets, one row for each entry of their files, in order."""
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ import partt
 from partt.cli.arguments import fraction, positive
 from partt.cli.screen import make_console, progress_bar
 from partt.errors import ConfigError
+from partt.jobs.progress import Progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +33,7 @@ examples:
   partt predict --engine onnx --tagger tagger.onnx 'jets/*.root' --out scores
 
 Every entry of an input is a row of its output, in the same order; jets that are not selected, or whose inputs
-are not finite, have NaN scores. Complete outputs are kept: the same command finishes what was interrupted.
+are not finite, have NaN scores. Complete outputs are kept: the same command resumes an interrupted job.
 docs/reference/predict.md lists the columns.
 """
 
@@ -43,9 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILES", nargs="*", help="NAME:GLOB, GLOB, @LIST or URL")
     parser.add_argument(
         "--tagger",
-        help="a tagger file, a run folder, an exported tagger (.onnx), or a name that `partt taggers` lists",
+        help="a tagger file, a run folder, an exported tagger (.onnx), or a name listed by `partt taggers`",
     )
-    parser.add_argument("--demo", action="store_true", help="tag the sample that partt ships")
+    parser.add_argument("--demo", action="store_true", help="tag the sample jets shipped with partt")
     parser.add_argument(
         "--out",
         metavar="DIR_OR_FILE",
@@ -68,12 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         default=[],
-        help="copy these branches of the input too, like 'jet_*'",
+        help="copy matching branches of the input too, like 'jet_*'",
     )
-    parser.add_argument("--embeddings", action="store_true", help="add what the last layer sees of each jet")
     parser.add_argument(
-        "--apply-selection", action="store_true", help="leave out the jets that are not selected"
+        "--embeddings", action="store_true", help="add the embedding of each jet: the input of the last layer"
     )
+    parser.add_argument("--apply-selection", action="store_true", help="leave out jets that are not selected")
     parser.add_argument("--on-bad-file", choices=["error", "skip"], default="error", help="(default: error)")
     parser.add_argument(
         "--max-bad-fraction", metavar="F", type=fraction, default=0.05, help="(default: 0.05)"
@@ -81,17 +82,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
         choices=["torch", "onnx"],
-        help="torch runs tagger files, onnx what `partt export` makes (default: by the tagger's name)",
+        help="torch runs tagger files, onnx exported taggers (default: by the suffix of the file)",
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 or auto (default)")
-    parser.add_argument("--threads", metavar="N", type=positive, help="of the CPU (default: all cores)")
+    parser.add_argument("--threads", metavar="N", type=positive, help="CPU threads (default: all cores)")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--workers", metavar="N", type=positive, help="use N processes on this machine (dask)")
-    where.add_argument("--scheduler", metavar="tcp://HOST:PORT", help="use the workers of a dask cluster")
+    where.add_argument("--workers", metavar="N", type=positive, help="dask: use N processes on this machine")
+    where.add_argument("--scheduler", metavar="tcp://HOST:PORT", help="dask: use the workers of a cluster")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Predict, and show how it goes."""
+    """Predict, show progress and print the balance."""
     files, name = _what_to_tag(options)
 
     from partt.jobs.devices import num_cores
@@ -125,8 +126,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[int, int], None]]]:
-    """Yield callbacks for files that are opened and for jets: one bar at a time."""
+def _progress() -> Iterator[tuple[Progress, Progress]]:
+    """Yield callbacks for opened files and for jets; one bar is shown at a time."""
     with ExitStack() as first, progress_bar("predicting", unit="jets") as jets:
         files = first.enter_context(progress_bar("opening", unit="files"))
 
@@ -138,15 +139,15 @@ def _progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[int, int
 
 
 def _what_to_tag(options: argparse.Namespace) -> tuple[list[str], str]:
-    """Return the files and the tagger that the command line asks for."""
+    """Return the files and the tagger to use."""
     if options.demo and options.files:
-        raise ConfigError("--demo tags the sample that partt ships: give FILES or --demo, not both")
+        raise ConfigError("--demo tags the sample shipped with partt: give FILES or --demo, not both")
     if not options.demo and not options.files:
         raise ConfigError("no files: name some, for example 'jets/*.root', or tag the sample with --demo")
     name = options.tagger
     if name is None and not options.demo:
         raise ConfigError(
-            "no tagger: give --tagger a tagger file, a run folder or a name that `partt taggers` lists"
+            "no tagger: give --tagger a tagger file, a run folder or a name listed by `partt taggers`"
         )
     if not options.demo:
         return options.files, name
@@ -157,13 +158,13 @@ def _print(result: "PredictResult", console: "Console") -> None:
     balance = result.balance
     kept = sum(output.was_complete for output in result.outputs)
     rate = result.jets_per_second
-    table = Table("", title="stopped before the end" if result.stopped else "predicted", show_header=False)
+    table = Table("", title="stopped early" if result.stopped else "predicted", show_header=False)
     table.add_column(justify="right")
     table.add_row("entries in", f"{balance.entries:,}")
     table.add_row("scored", f"{balance.scored:,}")
     table.add_row("not selected", f"{balance.not_selected:,}")
     table.add_row("bad (not finite)", f"{balance.bad:,}")
-    table.add_row("outputs", f"{len(result.outputs):,}" + (f" ({kept:,} complete before)" if kept else ""))
+    table.add_row("outputs", f"{len(result.outputs):,}" + (f" ({kept:,} already complete)" if kept else ""))
     table.add_row("files skipped", f"{len(result.bad_files):,}")
     if rate is not None:
         table.add_row("jets/s", f"{rate:,.0f}")
@@ -173,7 +174,7 @@ def _print(result: "PredictResult", console: "Console") -> None:
     for column in result.left_out:
         _line(console, f"not in the outputs: {column}")
     if result.stopped:
-        _line(console, f"{result.folder}: the same command makes the other outputs")
+        _line(console, f"{result.folder}: run the same command to make the remaining outputs")
     elif len(result.outputs) == 1:
         _line(console, f"{result.outputs[0].path}, {result.folder / 'predict.json'}")
     else:

@@ -1,9 +1,9 @@
 """Uncertainty of accuracy and AUC: a Poisson bootstrap of blocks of jets, on binned scores.
 
-Jets of a class are dealt out to blocks; a repetition takes each block a Poisson(1) number of times. A jet
-brings all of its scores along, so the correlation between the curves of different classes is kept; and since
-scores are binned once, ten million jets cost little more than their histograms. The weight of each class
-stays what it is: how many jets of a class there are is a choice, not chance.
+The jets of a class are divided into blocks; a repetition takes each block a Poisson(1) number of times. All
+scores of a jet are resampled together, which keeps the correlation between the curves of different classes;
+and since scores are binned once, ten million jets cost little more than their histograms. The weight of each
+class is fixed: how many jets of a class a sample has is a choice, not a fluctuation.
 
 Axes: C classes, K blocks, B bins of a score, R repetitions.
 """
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from partt.evaluation.jets import ClassJets, Scores
+from partt.evaluation.jets import ClassJets, ScoresByClass
 from partt.evaluation.metrics import mean_area, present_classes
 from partt.evaluation.passing import Floats
 
 NUM_BLOCKS = 256
 NUM_REPETITIONS = 200
 EDGES_PER_SAMPLE = 64
-EDGE_JETS = 20_000  # of each class, that choose the bins
+EDGE_JETS = 20_000  # of each class, used to choose the bins
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class Spread:
     area: float
 
 
-def bootstrap(scores: Scores, seed: int = 0) -> Spread:
-    """Return the uncertainties of accuracy and mean AUC of a set of scores."""
+def bootstrap(scores: ScoresByClass, seed: int = 0) -> Spread:
+    """Return the uncertainties of accuracy and mean AUC."""
     random = np.random.default_rng(seed)
     num_classes = len(scores.class_names)
     present = present_classes(scores)
     edges = [_edges(scores, number) for number in range(num_classes)]
     right = np.zeros(NUM_REPETITIONS)
     total = 0.0
-    histograms: dict[int, list[Floats]] = {}  # true class -> for each score (R, B)
+    histograms: dict[int, list[Floats]] = {}  # true class -> (R, B) of each score
     for truth in present:
         jets = scores.jets[truth]
         num_blocks = min(NUM_BLOCKS, len(jets))
@@ -65,8 +65,8 @@ def bootstrap(scores: Scores, seed: int = 0) -> Spread:
     return Spread(_deviation(right / total) if total > 0 else float("nan"), _deviation(means))
 
 
-def _edges(scores: Scores, number: int) -> npt.NDArray[np.float32]:
-    """Bin a score by the quantiles of the jets of its class, and of the others."""
+def _edges(scores: ScoresByClass, number: int) -> npt.NDArray[np.float32]:
+    """Return bin edges of a score: its quantiles for jets of its class, and for all other jets."""
     own = _some(scores.jets[number].scores[number])
     others = [_some(jets.scores[number]) for i, jets in enumerate(scores.jets) if i != number]
     levels = np.linspace(0, 1, EDGES_PER_SAMPLE)
@@ -94,7 +94,7 @@ def _block_histograms(
 
 
 def _areas(own: Floats, other: Floats) -> Floats:
-    """Areas (R,) under the curves of binned scores (R, B); jets in one bin count as equal."""
+    """Return the areas (R,) under the curves of binned scores (R, B); jets in one bin are ties."""
     below = np.cumsum(other, axis=1) - other / 2
     product = own.sum(axis=1) * other.sum(axis=1)
     sums = (own * below).sum(axis=1)

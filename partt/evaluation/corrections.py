@@ -1,4 +1,4 @@
-"""Efficiencies of the working points as a correctionlib file, for analyses to read."""
+"""Efficiencies of the working points as a correctionlib file, for analyses."""
 
 import math
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ VARIATIONS = ("nominal", "down", "up")
 def to_correctionlib(summary: Summary) -> str:
     """Return a correction set, as JSON: for each discriminant the efficiency of each true class.
 
-    Inputs: working_point, jet_class, variation (nominal, down, up: the 68 % interval) and the observers that
-    the bins are of; values outside of the bins count as in the nearest one.
+    Inputs: working_point, jet_class, variation (nominal, down, up: the 68 % interval) and the binned
+    observers; values outside the bins use the nearest bin.
     """
     from correctionlib import schemav2  # noqa: PLC0415 - slow to import
 
@@ -53,8 +53,8 @@ def _correction(one: DiscriminantSummary, schema: Any) -> Any:
     return schema.Correction(
         name=discriminant.name,
         version=1,
-        description=f"efficiency of {discriminant.title} >= threshold; a bin without jets has the efficiency "
-        "of all, down 0 and up 1",
+        description=f"efficiency of {discriminant.title} >= threshold; a bin without jets has the overall "
+        "efficiency, with 0 for down and 1 for up",
         inputs=[
             *(schema.Variable(name=name, type="string", description=text) for name, text in texts.items()),
             *(schema.Variable(name=name, type="real") for name in observers),

@@ -1,38 +1,33 @@
 """`partt evaluate` as a function: scores of one or several models -> numbers, and a report if asked for."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from partt.errors import ConfigError
-from partt.evaluation.discriminants import choose_discriminants
-from partt.evaluation.inputs import ScoreFile, open_score_files, read_scores
-from partt.evaluation.jets import Scores
+from partt.evaluation.jets import ScoresByClass
 from partt.evaluation.passing import Floats
-from partt.evaluation.plan import DEFAULT_MASS, DEFAULT_OBSERVERS, check_edges
+from partt.evaluation.presets import choose_discriminants
 from partt.evaluation.published import published_rows
-from partt.evaluation.results_table import ResultsTable, make_table
-from partt.evaluation.summary import Plan, Summary, default_edges, mass_edges, num_steps, summarise
-from partt.evaluation.training_history import read_epochs
+from partt.evaluation.results import Evaluation
+from partt.evaluation.results_table import make_table
+from partt.evaluation.score_files import open_score_files, read_scores
+from partt.evaluation.settings import (
+    DEFAULT_MASS,
+    DEFAULT_OBSERVERS,
+    EvaluationSettings,
+    check_edges,
+    default_bins,
+    mass_bins,
+)
+from partt.evaluation.summary import Summary, num_steps, summarise
 from partt.evaluation.working_points import parse_requests
+from partt.jobs.metrics_file import METRICS_FILE, read_metrics
+from partt.jobs.progress import Progress
+from partt.scores.columns import ScoreFile
 
 Location = str | Path
-Source = Location | Scores | Sequence[Location] | Sequence[Scores]
-Progress = Callable[[int, int], None]  # jets read and evaluated, jets in all
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """All numbers of all models; the first model is the one that the report is about."""
-
-    models: Mapping[str, tuple[Summary, ...]]  # name -> seeds
-    plan: Plan
-    table: ResultsTable
-
-    @property
-    def main(self) -> Summary:
-        """The first model, its first seed."""
-        return next(iter(self.models.values()))[0]
+Source = Location | ScoresByClass | Sequence[Location] | Sequence[ScoresByClass]
 
 
 def evaluate(
@@ -63,34 +58,35 @@ def evaluate(
         raise ConfigError(f"two models are called {name!r}; give the first another --name")
     requests = parse_requests(working_points)
     wanted = {observer: check_edges(observer, list(edges)) for observer, edges in (bins or {}).items()}
-    epochs = read_epochs(run_folder) if run_folder is not None else ()
+    epochs = [] if run_folder is None else read_metrics(Path(run_folder) / METRICS_FILE, "epoch")
     opened = {model: _open(source) for model, source in sources.items()}
     tracker = _Tracker(opened.values(), progress)
 
-    plan: Plan | None = None
+    settings: EvaluationSettings | None = None
     models: dict[str, tuple[Summary, ...]] = {}
     for model, seeds in opened.items():
         summaries = []
         for seed in seeds:
-            # only the first seed of the first model is looked at in bins
-            observers = _observers(seed, wanted, mass) if plan is None else ()
+            # only the first seed of the first model is evaluated in bins
+            observers = _observers(seed, wanted, mass) if settings is None else ()
             loaded = _load(seed, observers, weights, tracker)
-            if plan is None:
+            if settings is None:
                 chosen = choose_discriminants(loaded.class_names, preset, signals, backgrounds)
-                bins_and_mass = _bins_and_mass(loaded, wanted, mass)
-                plan = Plan(chosen, requests, *bins_and_mass)
-                summaries.append(summarise(loaded, plan, tracker.step(loaded, plan)))
-                plan = replace(plan, bins=None, mass=None)
+                _require_observers(loaded, [*wanted, *([mass] if mass else [])])
+                all_bins = {**default_bins(loaded), **wanted}
+                settings = EvaluationSettings(chosen, requests, all_bins, mass_bins(loaded, mass))
+                applied = settings
             else:
-                summaries.append(summarise(loaded, plan, tracker.step(loaded, plan)))
+                applied = replace(settings, bins=None, mass=None)
+            summaries.append(summarise(loaded, applied, tracker.step(loaded, applied)))
             del loaded
         models[model or _default_name(summaries[0])] = tuple(summaries)
-    if plan is None or len(models) < len(opened):
+    if settings is None or len(models) < len(opened):
         raise ConfigError(f"two models are called {next(iter(models))!r}; give the first another --name")
-    table = make_table(plan.discriminants, models)
+    table = make_table(settings.discriminants, models)
     if published:
         table = replace(table, rows=(*table.rows, *published_rows(table)))
-    evaluation = Evaluation(models, plan, table)
+    evaluation = Evaluation(models, settings, table)
     if out is not None:
         from partt.evaluation.report import write_report  # noqa: PLC0415 - matplotlib, only for reports
 
@@ -98,31 +94,31 @@ def evaluate(
     return evaluation
 
 
-_Seed = tuple[ScoreFile, ...] | Scores
+_Seed = tuple[ScoreFile, ...] | ScoresByClass
 
 
 def _open(source: Source) -> Sequence[_Seed]:
-    if isinstance(source, Scores):
+    if isinstance(source, ScoresByClass):
         return [source]
     if isinstance(source, str | Path):
         return open_score_files([str(source)])
     if not source:
         raise ConfigError("no scores to evaluate: name some prediction files")
-    in_memory = [seed for seed in source if isinstance(seed, Scores)]
+    in_memory = [seed for seed in source if isinstance(seed, ScoresByClass)]
     return in_memory or open_score_files([str(location) for location in source])
 
 
-def _load(seed: _Seed, observers: Sequence[str], weights: str | None, tracker: "_Tracker") -> Scores:
-    if not isinstance(seed, Scores):
+def _load(seed: _Seed, observers: Sequence[str], weights: str | None, tracker: "_Tracker") -> ScoresByClass:
+    if not isinstance(seed, ScoresByClass):
         return read_scores(seed, observers, weights, tracker.reading)
     if weights is not None:
-        raise ConfigError("weights of arrays belong into scores_from_arrays(..., weights=...)")
+        raise ConfigError("give weights of arrays to scores_from_arrays(..., weights=...)")
     return seed
 
 
 def _observers(seed: _Seed, bins: Mapping[str, Floats], mass: str | None) -> tuple[str, ...]:
-    """Return the observers to read: those asked for, and usual ones if the files have them."""
-    usual = [] if isinstance(seed, Scores) else [
+    """Return the observers to read: those asked for, and the usual ones if the files have them."""
+    usual = [] if isinstance(seed, ScoresByClass) else [
         name
         for name in (*DEFAULT_OBSERVERS, DEFAULT_MASS)
         if all(name in file.observers for file in seed)
@@ -130,19 +126,11 @@ def _observers(seed: _Seed, bins: Mapping[str, Floats], mass: str | None) -> tup
     return tuple(dict.fromkeys([*bins, *([mass] if mass else []), *usual]))
 
 
-def _bins_and_mass(
-    scores: Scores, bins: Mapping[str, Floats], mass: str | None
-) -> tuple[Mapping[str, Floats], tuple[str, Floats] | None]:
-    """Return the bins of all observers, and those of the mass, with round edges where none are asked for."""
+def _require_observers(scores: ScoresByClass, names: Sequence[str]) -> None:
     known = scores.jets[0].observers
-    for name in (*bins, *([mass] if mass else [])):
+    for name in names:
         if name not in known:
             raise ConfigError(f"no observer {name!r} in the scores; observers: {', '.join(known) or 'none'}")
-    usual = {name: default_edges(scores, name) for name in DEFAULT_OBSERVERS if name in known}
-    all_bins = {**{name: edges for name, edges in usual.items() if edges is not None}, **bins}
-    spectrum = mass or (DEFAULT_MASS if DEFAULT_MASS in known else None)
-    edges = mass_edges(scores, spectrum) if spectrum else None
-    return all_bins, (spectrum, edges) if spectrum and edges is not None else None
 
 
 def _default_name(summary: Summary) -> str:
@@ -150,7 +138,7 @@ def _default_name(summary: Summary) -> str:
 
 
 class _Tracker:
-    """Counts jets: one that is read is half done, the other half is its evaluation."""
+    """Progress in jets: reading is one half, evaluating the other."""
 
     def __init__(self, sources: Iterable[Sequence[_Seed]], progress: Progress) -> None:
         self._total = sum(_num_rows(seed) for seeds in sources for seed in seeds)
@@ -162,8 +150,8 @@ class _Tracker:
         if done == total:
             self._halves += total
 
-    def step(self, scores: Scores, plan: Plan) -> Callable[[], None]:
-        jets_per_step = scores.num_rows // num_steps(plan)
+    def step(self, scores: ScoresByClass, settings: EvaluationSettings) -> Callable[[], None]:
+        jets_per_step = scores.num_rows // num_steps(settings)
 
         def step() -> None:
             self._halves += jets_per_step
@@ -173,4 +161,4 @@ class _Tracker:
 
 
 def _num_rows(seed: _Seed) -> int:
-    return seed.num_rows if isinstance(seed, Scores) else sum(file.info.num_entries for file in seed)
+    return seed.num_rows if isinstance(seed, ScoresByClass) else sum(file.info.num_entries for file in seed)

@@ -1,4 +1,4 @@
-"""68 % intervals of efficiencies: from the jets that pass, and from the threshold's own fluctuation."""
+"""68 % intervals of efficiencies: from the jets that pass, and from the fluctuation of the threshold."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ COVERAGE = float(norm.cdf(1) - norm.cdf(-1))  # 68.27 %
 
 
 class Interval(NamedTuple):
-    """Efficiencies and the ends of their intervals (K,) each."""
+    """Efficiencies and the ends of their intervals, (K,) each."""
 
     value: Floats
     low: Floats
@@ -21,12 +21,12 @@ class Interval(NamedTuple):
 def efficiency_interval(efficiency: Floats, variance: Floats, num_effective: float | Floats) -> Interval:
     """Return Clopper-Pearson intervals of efficiencies with given variances.
 
-    The variance says for how many jets of weight 1 it would be binomial: eps (1 - eps) / variance. Where it
-    is 0, nothing or everything passes, and `num_effective` jets did.
+    The variance gives the number of jets of weight 1 for which it would be binomial:
+    eps (1 - eps) / variance. Where it is 0, nothing or everything passes; then it is `num_effective`.
     """
     from hist.intervals import clopper_pearson_interval  # noqa: PLC0415 - takes seconds to import
 
-    inside = np.clip(efficiency, 0.0, 1.0)  # negative weights may lead outside
+    inside = np.clip(efficiency, 0.0, 1.0)  # with negative weights it may be outside
     is_open = (variance > 0) & (inside > 0) & (inside < 1)
     num_jets = np.where(is_open, inside * (1 - inside) / np.where(is_open, variance, 1.0), num_effective)
     is_known = num_jets > 0
@@ -35,18 +35,28 @@ def efficiency_interval(efficiency: Floats, variance: Floats, num_effective: flo
     return Interval(efficiency, np.where(is_known, low, 0.0), np.where(is_known, high, 1.0))
 
 
+def interval_in_bins(total: Floats, passing: Floats, squares: Floats, squares_passing: Floats) -> Interval:
+    """Return the efficiencies of bins from sums of weights and of squared weights; NaN in empty bins."""
+    is_filled = (squares > 0) & (total > 0)
+    safe = np.where(is_filled, total, 1.0)
+    value = passing / safe
+    variance = ((1 - value) ** 2 * squares_passing + value**2 * (squares - squares_passing)) / safe**2
+    interval = efficiency_interval(value, variance, safe**2 / np.where(is_filled, squares, 1.0))
+    return Interval(*(np.where(is_filled, values, np.nan) for values in interval))
+
+
 def interval_at(sample: Passing, thresholds: Floats) -> Interval:
-    """Return the efficiencies of given thresholds, with intervals from the jets that pass."""
+    """Return the efficiencies at given thresholds, with intervals from the jets that pass."""
     return efficiency_interval(
         sample.efficiency(thresholds), sample.variance(thresholds), sample.num_effective
     )
 
 
 def interval_at_fitted(sample: Passing, thresholds: Floats, fitted_on: Passing) -> Interval:
-    """Return the same for thresholds that were chosen for an efficiency of another sample.
+    """Return the same for thresholds that were chosen to give an efficiency on another sample.
 
-    That sample might have given slightly other thresholds: how much the efficiency changes with them, for one
-    standard deviation up and down, is added in quadrature, to logarithms, so that both ends stay positive.
+    The thresholds fluctuate with that sample: the change of the efficiency for one standard deviation up and
+    down is added in quadrature, in logarithms, so that both ends stay positive.
     """
     wanted, deviation = fitted_on.efficiency(thresholds), np.sqrt(fitted_on.variance(thresholds))
     least, most = (

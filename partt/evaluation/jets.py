@@ -1,4 +1,4 @@
-"""Scores of labelled jets in memory: what everything in this folder computes with.
+"""Scores of labelled jets in memory, sorted by true class: the input of all computations here.
 
 Axes: n jets of one true class, C classes.
 """
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from partt.data.jagged import Array
 from partt.errors import DataError
 
-SCORE_TOLERANCE = 1e-4  # by which a score may leave [0, 1]: half precision rounds
+SCORE_TOLERANCE = 1e-4  # by which a score may be outside [0, 1]: half precision rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,20 +29,20 @@ class ClassJets:
         return int(self.scores.shape[1])
 
     def weights_or_ones(self) -> npt.NDArray[np.float64]:
-        """Weights (n,) as numbers."""
+        """Return the weights (n,)."""
         return np.ones(len(self)) if self.weights is None else self.weights.astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
-    """One set of scores: those that one network gave to the jets of a test sample."""
+class ScoresByClass:
+    """Scores of one tagger on the jets of a test sample, by true class."""
 
     class_names: tuple[str, ...]
     jets: tuple[ClassJets, ...]  # one for each class
     num_rows: int
     left_out: Mapping[str, int] = field(default_factory=dict)  # why -> how many rows
     files: tuple[str, ...] = ()
-    origin: Mapping[str, Any] = field(default_factory=dict)  # what predict noted beside its files
+    origin: Mapping[str, Any] = field(default_factory=dict)  # contents of predict.json
 
     @property
     def num_jets(self) -> int:
@@ -60,15 +60,15 @@ def scores_from_arrays(
     labels: npt.ArrayLike,
     weights: npt.ArrayLike | None = None,
     observers: Mapping[str, npt.ArrayLike] | None = None,
-) -> Scores:
-    """Take scores (N, C) and true classes (N,), as positions in `class_names`, from memory.
+) -> ScoresByClass:
+    """Take scores (N, C) and true classes (N,), as positions in `class_names`, from arrays.
 
     Jets with a NaN score or weight, or with a negative label, are left out and counted.
     """
     matrix = np.asarray(probabilities)
     truth = np.asarray(labels)
     if matrix.ndim != 2 or matrix.shape[1] != len(class_names):
-        raise DataError(f"scores have shape {matrix.shape}; wanted: (jets, {len(class_names)})")
+        raise DataError(f"scores have shape {matrix.shape}; expected: (jets, {len(class_names)})")
     columns = {name: np.asarray(values) for name, values in (observers or {}).items()}
     weight = None if weights is None else np.asarray(weights)
     for what, values in [
@@ -78,28 +78,28 @@ def scores_from_arrays(
     ]:
         if values is None or values.shape != (len(matrix),):
             shape = None if values is None else values.shape
-            raise DataError(f"{what} have shape {shape}; wanted: ({len(matrix)},), one for each jet")
+            raise DataError(f"{what} have shape {shape}; expected: ({len(matrix)},), one for each jet")
     collector = JetCollector(tuple(class_names), tuple(columns), weighted=weight is not None)
     everything = np.ones(len(matrix), dtype=bool)
-    collector.add(Chunk("the arrays", 0, matrix.T, truth, weight, columns, everything))
+    collector.add(ScoredRows("the arrays", 0, matrix.T, truth, weight, columns, everything))
     return collector.finish()
 
 
 @dataclass(frozen=True, eq=False)
-class Chunk:
-    """N consecutive rows of a file."""
+class ScoredRows:
+    """N consecutive rows of a prediction file."""
 
     where: str  # the file
-    first: int  # entry
+    first: int  # entry of the first row
     scores: Array  # (C, N)
-    labels: Array  # (N,), negative: none
+    labels: Array  # (N,), negative: no class
     weights: Array | None
     observers: Mapping[str, Array]
     selected: npt.NDArray[np.bool_]
 
 
 class JetCollector:
-    """Sorts chunks of jets by true class, counts what it leaves out, and joins the rest."""
+    """Sorts rows by true class, counts those left out, and joins the rest."""
 
     def __init__(self, class_names: tuple[str, ...], observers: tuple[str, ...], *, weighted: bool) -> None:
         self._class_names = class_names
@@ -109,41 +109,41 @@ class JetCollector:
         self._num_rows = 0
         self._left_out = {"not selected": 0, "score is NaN": 0, "no class": 0, "weight is not finite": 0}
 
-    def add(self, chunk: Chunk) -> None:
-        """Take a chunk of jets."""
-        scores, labels, weights = chunk.scores, chunk.labels, chunk.weights
+    def add(self, rows: ScoredRows) -> None:
+        """Add the jets of some rows."""
+        scores, labels, weights = rows.scores, rows.labels, rows.weights
         self._num_rows += len(labels)
-        keep = self._leave_out("not selected", np.ones(len(labels), dtype=bool), chunk.selected)
+        keep = self._leave_out("not selected", np.ones(len(labels), dtype=bool), rows.selected)
         keep = self._leave_out("score is NaN", keep, np.logical_not(np.isnan(scores).any(axis=0)))
         keep = self._leave_out("no class", keep, labels >= 0)
         if weights is not None:
             keep = self._leave_out("weight is not finite", keep, np.isfinite(weights))
         wrong = keep & ((scores < -SCORE_TOLERANCE) | (scores > 1 + SCORE_TOLERANCE)).any(axis=0)
         if wrong.any():
-            entry = chunk.first + int(np.flatnonzero(wrong)[0])
+            entry = rows.first + int(np.flatnonzero(wrong)[0])
             raise DataError(
-                f"{chunk.where}: entry {entry} has a score outside 0 to 1; was the softmax left out?"
+                f"{rows.where}: entry {entry} has a score outside 0 to 1; is the softmax missing?"
             )
         if labels.max(initial=-1) >= len(self._class_names):
             raise DataError(
-                f"{chunk.where}: label {labels.max()} in a file of {len(self._class_names)} classes"
+                f"{rows.where}: label {labels.max()} in a file of {len(self._class_names)} classes"
             )
         for number, parts in enumerate(self._parts):
-            rows = np.flatnonzero(keep & (labels == number))
-            if len(rows):
+            own = np.flatnonzero(keep & (labels == number))
+            if len(own):
                 parts.append(
                     ClassJets(
-                        np.clip(scores[:, rows], 0, 1, dtype=np.float32, casting="unsafe"),
-                        None if weights is None else weights[rows],
-                        {name: chunk.observers[name][rows] for name in self._observers},
+                        np.clip(scores[:, own], 0, 1, dtype=np.float32, casting="unsafe"),
+                        None if weights is None else weights[own],
+                        {name: rows.observers[name][own] for name in self._observers},
                     )
                 )
 
-    def finish(self, files: tuple[str, ...] = (), origin: Mapping[str, Any] | None = None) -> Scores:
-        """Return all jets; the parts of a class are let go as soon as they are joined."""
+    def finish(self, files: tuple[str, ...] = (), origin: Mapping[str, Any] | None = None) -> ScoresByClass:
+        """Return all jets; the parts of a class are freed as soon as they are joined."""
         jets = tuple(self._joined(parts) for parts in self._parts)
         left_out = {reason: count for reason, count in self._left_out.items() if count}
-        scores = Scores(self._class_names, jets, self._num_rows, left_out, files, origin or {})
+        scores = ScoresByClass(self._class_names, jets, self._num_rows, left_out, files, origin or {})
         if scores.num_jets == 0:
             reasons = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.items()) or "no rows"
             raise DataError(f"{', '.join(files[:3]) or 'the arrays'}: no jets left to evaluate ({reasons})")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from partt.evaluation.evaluate import Evaluation
+from partt.evaluation.results import Evaluation
 from partt.evaluation.results_table import ResultsTable
 from partt.evaluation.summary import DiscriminantSummary, Summary
 from partt.evaluation.working_points import BinnedEfficiency
@@ -30,7 +30,7 @@ def metrics_json(evaluation: Evaluation, about: Mapping[str, Any]) -> str:
 
 
 def working_points_json(summary: Summary, model: str) -> str:
-    """Return thresholds and what passes them, for an analysis to apply."""
+    """Return thresholds and efficiencies of the working points, for an analysis to apply."""
     return _dump(
         {
             "format_version": FORMAT_VERSION,
@@ -137,7 +137,7 @@ def _dump(content: Any) -> str:
 
 
 def _plain(content: Any) -> Any:
-    """Turn arrays into lists; what JSON has no number for (NaN, infinity) becomes null."""
+    """Turn arrays into lists, and NaN and infinity, which JSON does not have, into null."""
     if isinstance(content, Mapping):
         return {str(key): _plain(value) for key, value in content.items()}
     if isinstance(content, np.ndarray | np.generic):

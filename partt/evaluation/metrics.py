@@ -1,4 +1,4 @@
-"""Accuracy, area under the curve, confusion matrix and calibration of a set of scores.
+"""Accuracy, AUC, confusion matrix and calibration.
 
 Axes: C classes, B bins.
 """
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from partt.evaluation.intervals import Interval, efficiency_interval
-from partt.evaluation.jets import ClassJets, Scores
+from partt.evaluation.intervals import Interval, interval_in_bins
+from partt.evaluation.jets import ClassJets, ScoresByClass
 from partt.evaluation.passing import Floats, area, sort_sample
 
 CALIBRATION_BINS = 15
 SCORE_BINS = 40
-BLOCK = 2**20  # jets that are looked at together
+BLOCK = 2**20  # jets processed at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,24 +30,24 @@ class Calibration:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What follows from the class with the highest score."""
+    """Confusion matrix and calibration of the predicted class: the one with the highest score."""
 
     confusion: Floats  # (C, C): weight of true class by predicted class
     calibration: Calibration
 
     @property
     def accuracy(self) -> float:
-        """The weight of jets of which the highest score is the true class's, as a fraction."""
+        """The weighted fraction of jets whose predicted class is the true one."""
         return float(np.trace(self.confusion) / self.confusion.sum())
 
     @property
     def normalised(self) -> Floats:
-        """Each true class as fractions; NaN for a class without jets."""
+        """The confusion matrix with rows that add up to 1; NaN for a class without jets."""
         sums = self.confusion.sum(axis=1, keepdims=True)
         return np.where(sums != 0, self.confusion / np.where(sums != 0, sums, 1.0), np.nan)
 
 
-def count_predictions(scores: Scores) -> Predictions:
+def count_predictions(scores: ScoresByClass) -> Predictions:
     """Count which class has the highest score, and how often that is right."""
     num_classes = len(scores.class_names)
     confusion = np.zeros((num_classes, num_classes))
@@ -75,31 +75,28 @@ def _block_weights(jets: ClassJets, first: int) -> Floats:
 
 def _calibration(sums: Floats, squares_right: Floats) -> Calibration:
     weight, weighted_score, right, squares = sums
-    is_filled = (squares > 0) & (weight > 0)
-    safe = np.where(is_filled, weight, 1.0)
-    accuracy, mean_score = right / safe, weighted_score / safe
-    variance = ((1 - accuracy) ** 2 * squares_right + accuracy**2 * (squares - squares_right)) / safe**2
-    found = efficiency_interval(accuracy, variance, safe**2 / np.where(is_filled, squares, 1.0))
-    interval = Interval(*(np.where(is_filled, values, np.nan) for values in found))
-    gaps = np.where(is_filled, np.abs(accuracy - mean_score) * weight, 0.0)
+    accuracy = interval_in_bins(weight, right, squares, squares_right)
+    is_filled = ~np.isnan(accuracy.value)
+    mean_score = np.divide(weighted_score, weight, out=np.full_like(weight, np.nan), where=is_filled)
+    gaps = np.where(is_filled, np.abs(accuracy.value - mean_score) * weight, 0.0)
     return Calibration(
         edges=np.linspace(0, 1, len(weight) + 1),
         share=weight / weight.sum(),
-        mean_score=np.where(is_filled, mean_score, np.nan),
-        accuracy=interval,
+        mean_score=mean_score,
+        accuracy=accuracy,
         expected_error=float(gaps.sum() / weight.sum()),
     )
 
 
-def present_classes(scores: Scores) -> list[int]:
-    """Return the classes that have jets whose weights sum to something positive."""
+def present_classes(scores: ScoresByClass) -> list[int]:
+    """Return the classes whose jets have a positive total weight."""
     return [
         number for number, jets in enumerate(scores.jets) if len(jets) and jets.weights_or_ones().sum() > 0
     ]
 
 
-def pair_areas(scores: Scores) -> Floats:
-    """Return the area (C, C) under the ROC curve of score i on jets of i and j; NaN where there are none."""
+def pair_areas(scores: ScoresByClass) -> Floats:
+    """Return the area (C, C) under the ROC curve of score i on jets of i and j; NaN if one has no jets."""
     num_classes = len(scores.class_names)
     areas = np.full((num_classes, num_classes), np.nan)
     present = present_classes(scores)
@@ -112,7 +109,7 @@ def pair_areas(scores: Scores) -> Floats:
 
 
 def mean_area(areas: npt.NDArray[np.float64]) -> float:
-    """Return the mean over ordered pairs (C, C) of classes that have jets; of two classes, the second one's.
+    """Return the mean over ordered pairs (C, C) of classes that have jets; of two classes, the second's.
 
     NaN if fewer than two classes have jets.
     """
@@ -122,8 +119,8 @@ def mean_area(areas: npt.NDArray[np.float64]) -> float:
     return float(known.mean()) if len(known) else float("nan")
 
 
-def score_histograms(scores: Scores) -> Floats:
-    """Return histograms (C, C, B) of score i for jets of true class j at [j, i], each a density in 0 to 1."""
+def score_histograms(scores: ScoresByClass) -> Floats:
+    """Return histograms (C, C, B): at [j, i] the density of score i (0 to 1) for jets of true class j."""
     num_classes = len(scores.class_names)
     found = np.zeros((num_classes, num_classes, SCORE_BINS))
     for truth, jets in enumerate(scores.jets):

@@ -1,4 +1,4 @@
-"""Numbers with errors as text: as many digits as the error allows."""
+"""Numbers with errors as text, rounded to two digits of the error."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ NO_RESULT = "–"
 
 @dataclass(frozen=True)
 class CellText:
-    """A cell in pieces, for any format to put together."""
+    """The parts of a cell, for any format to assemble."""
 
     value: str  # with "> " before a limit
     up: str = ""  # the interval above; equal to `down` if it is symmetric
@@ -53,7 +53,7 @@ def _error(error: float, digits: int) -> str:
 
 
 def _decimals(error: float, value: float) -> int:
-    """Return the decimals that show two digits of an error, at least one of the value."""
+    """Return the decimals that show two digits of an error; without an error, of the value."""
     scale = error if error > 0 else abs(value) or 1.0
     return 1 - math.floor(math.log10(scale))
 

@@ -1,4 +1,4 @@
-"""How many jets pass a cut, for any threshold: the one thing that ROC curves and working points need.
+"""How many jets pass a cut, for any threshold: the basis of ROC curves and working points.
 
 Axes: n jets of a sample, K thresholds or efficiencies.
 """
@@ -15,11 +15,11 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Passing:
-    """A sample of jets, sorted by discriminant; a jet passes a threshold if its value is not below."""
+    """A sample of jets, sorted by discriminant; a jet passes a threshold if its value is not below it."""
 
     values: Array  # (n,) ascending
     weight_from: Floats  # (n + 1,): weight of values[k:]
-    weight2_from: Floats  # (n + 1,): the same of squared weights; the same array if all weights are 1
+    weight2_from: Floats  # (n + 1,): squared weights of values[k:]; the same array if all weights are 1
 
     @property
     def total(self) -> float:
@@ -28,7 +28,7 @@ class Passing:
 
     @property
     def num_effective(self) -> float:
-        """The number of jets of weight 1 that would fluctuate as much."""
+        """The number of jets of weight 1 with the same relative fluctuation."""
         squares = float(self.weight2_from[0])
         return self.total**2 / squares if squares > 0 else 0.0
 
@@ -55,7 +55,7 @@ class Passing:
         return variance
 
     def threshold_for(self, efficiencies: npt.ArrayLike) -> Floats:
-        """Return the first threshold, from above, at which the efficiency reaches the given one (K,)."""
+        """Return the highest threshold at which the efficiency reaches the given one (K,)."""
         levels = self._levels_from_above()
         found = np.searchsorted(levels, efficiencies, side="left")
         reached = self.values[len(self.values) - 1 - np.minimum(found, len(levels) - 1)]
@@ -64,15 +64,15 @@ class Passing:
     def threshold_within(self, efficiencies: npt.ArrayLike) -> Floats:
         """Return the last threshold, from above, before the efficiency exceeds the given one (K,)."""
         levels = self._levels_from_above()
-        exceeding = np.searchsorted(levels, efficiencies, side="right")  # the first jet that is one too many
+        exceeding = np.searchsorted(levels, efficiencies, side="right")  # the first jet too many
         below = self.values[len(self.values) - 1 - np.minimum(exceeding, len(levels) - 1)].astype(np.float64)
         return np.where(exceeding < len(levels), np.nextafter(below, np.inf), 0.0)
 
     def _levels_from_above(self) -> Floats:
-        """Efficiencies (n,) of the thresholds values[n - 1], ..., values[0]; of equal ones, that of the last.
+        """Return the efficiencies (n,) at values[n - 1], ..., values[0]; of equal values, at the last only.
 
-        Where negative weights make the efficiency fall, the largest so far stands: what is looked for is the
-        first threshold.
+        Where negative weights make the efficiency fall, the largest so far is kept: the search is for the
+        first threshold that reaches an efficiency.
         """
         levels = (self.weight_from[:-1] / self.total)[::-1]
         is_tied = np.zeros(len(levels), dtype=bool)  # equal to the next value below
@@ -91,7 +91,7 @@ def sort_sample(values: Array, weights: Array | None = None) -> Passing:
 
 
 def area(signal: Passing, background: Passing) -> float:
-    """Return the area under the ROC curve: how often a signal jet is above a background jet, ties half."""
+    """Return the area under the ROC curve: how often signal is above background; ties count half."""
     above = signal.weight_from[np.searchsorted(signal.values, background.values, side="right")]
     above += signal.weight_from[np.searchsorted(signal.values, background.values, side="left")]
     weights = -np.diff(background.weight_from)
@@ -99,5 +99,5 @@ def area(signal: Passing, background: Passing) -> float:
 
 
 def _sums_from(weights: Floats) -> Floats:
-    """Return the sums of weights[k:] (n + 1,), added from the end, as a ROC curve is."""
+    """Return the sums of weights[k:] (n + 1,), added from the end, as for a ROC curve."""
     return np.concatenate([[0.0], np.cumsum(weights[::-1])])[::-1]

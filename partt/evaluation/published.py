@@ -1,23 +1,22 @@
-"""Published results as rows of the results table; they are from other data sets, and labelled so."""
+"""Published results as rows of the results table, labelled as from another data set."""
 
 import csv
 import math
 from importlib import resources
 
 from partt.errors import ConfigError
-from partt.evaluation.discriminants import PRESETS, plain_name
-from partt.evaluation.results_table import Cell, Column, ResultsTable, Row
+from partt.evaluation.presets import PRESETS, plain_name
+from partt.evaluation.results_table import Cell, ResultsTable, Row, TableColumn
 
 SOURCES = {"paper": "arXiv:2202.03772", "guide": "arXiv:2608.02735"}
 DATA_SETS = {"jetclass": "JetClass", "top": "Top Landscape"}
-
 
 _Key = tuple[str, float | None]  # signal and efficiency, or metric
 _Published = list[tuple[tuple[str, str], dict[_Key, Cell]]]  # model, source -> cells
 
 
 def published_rows(table: ResultsTable) -> tuple[Row, ...]:
-    """Return the published rows of the data set whose signals, against QCD, the table has."""
+    """Return the published rows of the data set that has the signals of the table, against QCD."""
     wanted = {_key(column) for column in table.columns if column.discriminant is not None}
     for name, data_set in DATA_SETS.items():
         rows = _read(name)
@@ -31,10 +30,10 @@ def published_rows(table: ResultsTable) -> tuple[Row, ...]:
                 for (model, source), cells in rows
             )
     known = " and ".join(DATA_SETS.values())
-    raise ConfigError(f"--published: there are results for the signals of {known} against QCD, not for these")
+    raise ConfigError(f"--published: only signals of {known} against QCD have published results")
 
 
-def _key(column: Column) -> _Key:
+def _key(column: TableColumn) -> _Key:
     if column.discriminant is None:
         return column.metric, None
     is_usual = [plain_name(name) for name in column.discriminant.backgrounds] == ["qcd"]
@@ -42,7 +41,7 @@ def _key(column: Column) -> _Key:
 
 
 def _read(name: str) -> _Published:
-    """Return (model, source) and the numbers, by signal and efficiency, or by metric."""
+    """Return (model, source) and numbers, by signal and efficiency or by metric."""
     text = resources.files("partt.evaluation").joinpath(f"published/{name}.csv").read_text(encoding="utf-8")
     found: _Published = []
     for line in csv.DictReader(text.splitlines()):

@@ -7,16 +7,16 @@ from typing import Literal
 
 import numpy as np
 
-from partt.evaluation.discriminants import Discriminant
+from partt.evaluation.presets import QuotedDiscriminant
 from partt.evaluation.summary import Summary
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One number of each model."""
 
     metric: Literal["accuracy", "auc", "rejection"]
-    discriminant: Discriminant | None = None
+    discriminant: QuotedDiscriminant | None = None
     efficiency: float | None = None
 
     @property
@@ -28,7 +28,7 @@ class Column:
 
     @property
     def short_title(self) -> str:
-        """The heading below one that says what is quoted."""
+        """The heading below a common one for all rejections."""
         return self.title.replace(" Rej ", " ") if self.metric == "rejection" else self.title
 
 
@@ -41,7 +41,7 @@ class Cell:
     high: float = math.nan
     spread: float = math.nan
     num_background: int | None = None  # background jets that pass (several seeds: on average)
-    is_limit: bool = False  # nothing passes: the value is a lower limit
+    is_limit: bool = False  # no background passes: the value is a lower limit
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,18 @@ class Row:
 class ResultsTable:
     """All models."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     rows: tuple[Row, ...]
 
 
 def make_table(
-    discriminants: Sequence[Discriminant], models: Mapping[str, Sequence[Summary]]
+    discriminants: Sequence[QuotedDiscriminant], models: Mapping[str, Sequence[Summary]]
 ) -> ResultsTable:
     """Make the table of models, each with the summaries of its seeds."""
     columns = (
-        Column("accuracy"),
-        Column("auc"),
-        *(Column("rejection", one, value) for one in discriminants for value in one.efficiencies),
+        TableColumn("accuracy"),
+        TableColumn("auc"),
+        *(TableColumn("rejection", one, value) for one in discriminants for value in one.efficiencies),
     )
     rows = [
         Row(
@@ -84,7 +84,7 @@ def make_table(
     return ResultsTable(columns, tuple(rows))
 
 
-def _cell(summary: Summary, column: Column) -> Cell | None:
+def _cell(summary: Summary, column: TableColumn) -> Cell | None:
     if column.metric == "accuracy":
         return _symmetric(summary.predictions.accuracy, summary.spread.accuracy)
     if column.metric == "auc":
@@ -107,7 +107,7 @@ def _symmetric(value: float, error: float) -> Cell:
 
 
 def _combined(seeds: Sequence[Cell | None]) -> Cell | None:
-    """Return mean and spread of several seeds; if one of them has but a limit, the lowest of all."""
+    """Return mean and spread of several seeds; if one has only a limit, the lowest end of all, as a limit."""
     known = [seed for seed in seeds if seed is not None]
     if len(known) < 2:
         return known[0] if known else None

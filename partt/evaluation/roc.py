@@ -1,4 +1,4 @@
-"""ROC curves as the field reads them: background rejection at given signal efficiencies.
+"""ROC curves: background rejection at given signal efficiencies.
 
 Axes: K signal efficiencies.
 """
@@ -11,15 +11,15 @@ import numpy.typing as npt
 from partt.evaluation.intervals import interval_at_fitted
 from partt.evaluation.passing import Floats, Passing
 
-# Efficiencies at which curves are drawn and shown; close to 1 they are dense.
+# Efficiencies at which curves are drawn, denser close to 1.
 GRID = np.concatenate([np.arange(1, 99) / 100, [0.99, 0.9925, 0.995, 0.9975, 0.999, 1.0]])
 
 
 @dataclass(frozen=True, eq=False)
 class RocPoints:
-    """Points of a ROC curve: each is the first threshold at which the efficiency asked for is reached."""
+    """Points of a ROC curve: each at the highest threshold that reaches the requested signal efficiency."""
 
-    asked: Floats
+    asked: Floats  # signal efficiencies
     thresholds: Floats
     signal_efficiency: Floats
     background_efficiency: Floats
@@ -60,6 +60,6 @@ def roc_points(signal: Passing, background: Passing, efficiencies: npt.ArrayLike
 
 
 def invert(efficiency: Floats) -> Floats:
-    """1 / efficiency; infinite for 0 (or less, which negative weights can give)."""
+    """Return 1 / efficiency; infinite for 0 (or less, possible with negative weights)."""
     is_positive = efficiency > 0
     return np.where(is_positive, 1 / np.where(is_positive, efficiency, 1.0), np.inf)

@@ -11,9 +11,8 @@ import numpy.typing as npt
 from partt.data.jagged import Array
 from partt.evaluation.passing import Floats
 
-NUM_BINS = 25
 NUM_DRAWS = 200
-MIN_PASSING = 10  # jets; fewer make no spectrum
+MIN_PASSING = 10  # jets; with fewer, there is no spectrum to compare
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +31,7 @@ class Sculpting:
 def mass_sculpting(
     observer: str, masses: Array, passed: npt.NDArray[np.bool_], weights: Array | None, edges: Floats
 ) -> Sculpting | None:
-    """Compare the spectrum of the jets that pass with that of all; None if too few pass."""
+    """Compare the spectra of passing and of all jets; None if too few pass, or a bin is negative."""
     before = np.histogram(masses, edges, weights=weights)[0].astype(np.float64)
     chosen = weights[passed] if weights is not None else None
     after = np.histogram(masses[passed], edges, weights=chosen)[0].astype(np.float64)

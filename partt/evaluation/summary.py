@@ -1,4 +1,4 @@
-"""A set of scores -> all numbers of its report; small, whatever the number of jets."""
+"""Scores -> all numbers of a report; their size does not depend on the number of jets."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from partt.evaluation.bootstrap import Spread, bootstrap
-from partt.evaluation.discriminants import Discriminant
-from partt.evaluation.jets import ClassJets, Scores
+from partt.evaluation.jets import ClassJets, ScoresByClass
 from partt.evaluation.metrics import (
     Predictions,
     count_predictions,
@@ -19,32 +18,18 @@ from partt.evaluation.metrics import (
     score_histograms,
 )
 from partt.evaluation.passing import Floats, area, sort_sample
+from partt.evaluation.presets import QuotedDiscriminant
 from partt.evaluation.roc import GRID, RocPoints, roc_points
-from partt.evaluation.sculpting import NUM_BINS, Sculpting, mass_sculpting
+from partt.evaluation.sculpting import Sculpting, mass_sculpting
+from partt.evaluation.settings import EvaluationSettings
 from partt.evaluation.working_points import (
     BinnedEfficiency,
-    Request,
     WorkingPoint,
     binned_efficiency,
     find_working_point,
 )
 
-MAX_BINS = 8  # of an observer, if nobody asks for others
 Step = Callable[[], None]
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """What to compute."""
-
-    discriminants: tuple[Discriminant, ...]
-    requests: tuple[Request, ...] = ()  # none: those of the results table
-    bins: Mapping[str, Floats] | None = None  # observer -> edges
-    mass: tuple[str, Floats] | None = None  # observer, edges
-
-    def requests_for(self, discriminant: Discriminant) -> tuple[Request, ...]:
-        """Return the working points of a discriminant; figures show the first."""
-        return self.requests or tuple(Request("eps_s", value) for value in discriminant.efficiencies)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +44,10 @@ class WorkingPointSummary:
 
 @dataclass(frozen=True, eq=False)
 class DiscriminantSummary:
-    """How well one signal is told from its background."""
+    """How well a discriminant separates its signal from the background."""
 
-    discriminant: Discriminant
-    class_number: int  # of the signal: it has the same colour in all figures
+    discriminant: QuotedDiscriminant
+    class_number: int  # position of the signal: chooses its colour in all figures
     num_signal: int
     num_background: int
     area: float
@@ -74,7 +59,7 @@ class DiscriminantSummary:
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """All numbers of a set of scores."""
+    """All numbers of one tagger's scores."""
 
     class_names: tuple[str, ...]
     num_rows: int
@@ -96,13 +81,13 @@ class Summary:
         return mean_area(self.areas)
 
 
-def num_steps(plan: Plan) -> int:
+def num_steps(settings: EvaluationSettings) -> int:
     """Return how often `summarise` calls `step`."""
-    return 3 + len(plan.discriminants)
+    return 3 + len(settings.discriminants)
 
 
-def summarise(scores: Scores, plan: Plan, step: Step = lambda: None) -> Summary:
-    """Compute all numbers of a set of scores."""
+def summarise(scores: ScoresByClass, settings: EvaluationSettings, step: Step = lambda: None) -> Summary:
+    """Compute all numbers of one tagger's scores."""
     predictions = count_predictions(scores)
     step()
     areas = pair_areas(scores)
@@ -114,8 +99,8 @@ def summarise(scores: Scores, plan: Plan, step: Step = lambda: None) -> Summary:
     notes = []
     if len(present) < len(scores.class_names):
         missing = [name for name in scores.class_names if name not in present]
-        notes.append(f"no jets of {', '.join(missing)}: AUC is over the pairs of the other classes")
-    for discriminant in plan.discriminants:
+        notes.append(f"no jets of {', '.join(missing)}: the AUC is the mean over pairs of the other classes")
+    for discriminant in settings.discriminants:
         absent = [
             name
             for name in (discriminant.signal, *discriminant.backgrounds)
@@ -124,7 +109,7 @@ def summarise(scores: Scores, plan: Plan, step: Step = lambda: None) -> Summary:
         if absent:
             notes.append(f"{discriminant.title}: no result, because there are no jets of {', '.join(absent)}")
         else:
-            discriminants[discriminant.name] = _summarise_discriminant(scores, discriminant, plan)
+            discriminants[discriminant.name] = _summarise_discriminant(scores, discriminant, settings)
         step()
     return Summary(
         class_names=scores.class_names,
@@ -143,23 +128,25 @@ def summarise(scores: Scores, plan: Plan, step: Step = lambda: None) -> Summary:
     )
 
 
-def _summarise_discriminant(scores: Scores, discriminant: Discriminant, plan: Plan) -> DiscriminantSummary:
+def _summarise_discriminant(
+    scores: ScoresByClass, discriminant: QuotedDiscriminant, settings: EvaluationSettings
+) -> DiscriminantSummary:
     jets = {name: scores.of(name) for name in (discriminant.signal, *discriminant.backgrounds)}
-    values = {name: discriminant.values(some, scores.class_names) for name, some in jets.items()}
+    values = {name: discriminant.values(some.scores, scores.class_names) for name, some in jets.items()}
     backgrounds = list(discriminant.backgrounds)
     all_jets = _joined([jets[name] for name in backgrounds])
     signal = sort_sample(values[discriminant.signal], jets[discriminant.signal].weights)
     background = sort_sample(np.concatenate([values[name] for name in backgrounds]), all_jets.weights)
     working_points = []
-    for request in plan.requests_for(discriminant):
+    for request in settings.requests_for(discriminant):
         point = find_working_point(signal, background, request)
         passed = {name: found >= point.threshold for name, found in values.items()}
         all_passed = np.concatenate([passed[name] for name in backgrounds])
-        bins = {observer: {observer: edges} for observer, edges in (plan.bins or {}).items()}
+        bins = {observer: {observer: edges} for observer, edges in (settings.bins or {}).items()}
         working_points.append(
             WorkingPointSummary(
                 point,
-                {name: _in_bins(jets[name], passed[name], plan.bins or {}) for name in jets},
+                {name: _in_bins(jets[name], passed[name], settings.bins or {}) for name in jets},
                 {
                     name: _in_bins(jets[discriminant.signal], passed[discriminant.signal], edges)
                     for name, edges in bins.items()
@@ -168,8 +155,8 @@ def _summarise_discriminant(scores: Scores, discriminant: Discriminant, plan: Pl
             )
         )
     sculpting = None
-    if plan.mass is not None:
-        observer, edges = plan.mass
+    if settings.mass is not None:
+        observer, edges = settings.mass
         passed_first = (
             np.concatenate([values[name] for name in backgrounds]) >= working_points[0].point.threshold
         )
@@ -194,7 +181,7 @@ def _in_bins(jets: ClassJets, passed: npt.NDArray[np.bool_], bins: Mapping[str, 
 
 
 def _joined(samples: Sequence[ClassJets]) -> ClassJets:
-    """Return observers and weights of several classes as if they were one; scores are not needed any more."""
+    """Return several classes as one, without scores: only observers and weights are needed from here on."""
     if len(samples) == 1:
         return samples[0]
     weights = [sample.weights for sample in samples if sample.weights is not None]
@@ -206,22 +193,3 @@ def _joined(samples: Sequence[ClassJets]) -> ClassJets:
             for name in samples[0].observers
         },
     )
-
-
-def default_edges(scores: Scores, observer: str, num_bins: int = MAX_BINS) -> Floats | None:
-    """Return round edges that hold nearly all jets; None if the observer has one value, or is not finite."""
-    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - slow to import
-
-    some = np.concatenate([jets.observers[observer][:: max(1, len(jets) // 20_000)] for jets in scores.jets])
-    known = some[np.isfinite(some)]
-    if len(known) == 0 or known.min() == known.max():
-        return None
-    low, high = np.quantile(known.astype(np.float64), [0.001, 0.999])
-    return np.asarray(
-        MaxNLocator(num_bins, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high), dtype=np.float64
-    )
-
-
-def mass_edges(scores: Scores, observer: str) -> Floats | None:
-    """Return edges for a spectrum of masses."""
-    return default_edges(scores, observer, NUM_BINS)

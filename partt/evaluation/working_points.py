@@ -1,4 +1,4 @@
-"""Working points: thresholds for asked efficiencies, and what passes them in bins of observers.
+"""Working points: thresholds for requested efficiencies, and efficiencies in bins of observers.
 
 Axes: B bins.
 """
@@ -12,20 +12,20 @@ import numpy.typing as npt
 
 from partt.data.jagged import Array
 from partt.errors import ConfigError
-from partt.evaluation.intervals import Interval, efficiency_interval, interval_at, interval_at_fitted
+from partt.evaluation.intervals import Interval, interval_at, interval_at_fitted, interval_in_bins
 from partt.evaluation.passing import Floats, Passing
 
 
 @dataclass(frozen=True)
 class Request:
-    """An efficiency to be reached: of signal (eps_s), or not to be exceeded: of background (eps_b)."""
+    """A signal efficiency to reach (eps_s), or a background efficiency not to exceed (eps_b)."""
 
     of: Literal["eps_s", "eps_b"]
     efficiency: float
 
     @property
     def name(self) -> str:
-        """As users write it."""
+        """The request as users write it."""
         return f"{self.of}={self.efficiency:g}"
 
 
@@ -49,7 +49,7 @@ def parse_requests(texts: Sequence[str]) -> tuple[Request, ...]:
 
 @dataclass(frozen=True, eq=False)
 class WorkingPoint:
-    """A threshold and what passes it."""
+    """A threshold and its efficiencies."""
 
     request: Request
     threshold: float
@@ -60,9 +60,9 @@ class WorkingPoint:
 
 
 def find_working_point(signal: Passing, background: Passing, request: Request) -> WorkingPoint:
-    """Return the first threshold that reaches eps_s, or the last that keeps eps_b.
+    """Return the highest threshold that reaches eps_s, or the lowest that does not exceed eps_b.
 
-    The interval of the other efficiency has the fluctuation of the threshold in it.
+    The interval of the other efficiency includes the fluctuation of the threshold.
     """
     if request.of == "eps_s":
         threshold = signal.threshold_for([request.efficiency])
@@ -81,12 +81,12 @@ def find_working_point(signal: Passing, background: Passing, request: Request) -
 
 @dataclass(frozen=True, eq=False)
 class BinnedEfficiency:
-    """Efficiencies in bins of one or several observers, the last one running fastest."""
+    """Efficiencies in bins of one or several observers; the last observer varies fastest."""
 
     edges: Mapping[str, Floats]  # observer -> (B_i + 1,)
-    efficiency: Interval  # (B,) each, with B the product of all; NaN where there are no jets
+    efficiency: Interval  # (B,) each, B the product over observers; NaN in empty bins
     num_jets: npt.NDArray[np.int64]  # (B,)
-    overall: float  # the efficiency of all jets, in whatever bin
+    overall: float  # efficiency of all jets, also those outside the bins
 
 
 def binned_efficiency(
@@ -95,7 +95,7 @@ def binned_efficiency(
     observers: Mapping[str, Array],
     edges: Mapping[str, Floats],
 ) -> BinnedEfficiency:
-    """Return the efficiency of jets in bins; jets outside of the edges are in none."""
+    """Return the efficiency of jets in bins; jets outside the edges are in no bin."""
     overall = float(np.average(passed, weights=weights))
     shape = tuple(len(values) - 1 for values in edges.values())
     num_bins = int(np.prod(shape))
@@ -103,19 +103,14 @@ def binned_efficiency(
     is_inside = np.ones(len(passed), dtype=bool)
     for (name, values), size in zip(edges.items(), shape, strict=True):
         found = np.searchsorted(values, observers[name], side="right") - 1
-        found[observers[name] == values[-1]] = size - 1  # the last bin has both of its edges
+        found[observers[name] == values[-1]] = size - 1  # the last bin includes its upper edge
         is_inside &= (found >= 0) & (found < size)
         cells = cells * size + np.clip(found, 0, size - 1)
     cells, passed = cells[is_inside], passed[is_inside]
     weight = np.ones(len(cells)) if weights is None else weights[is_inside].astype(np.float64)
-    total, passing, squares, passing_squares = (
-        np.bincount(cells, values, minlength=num_bins)
+    sums = (
+        np.bincount(cells, values, minlength=num_bins).astype(np.float64)
         for values in (weight, weight * passed, weight**2, weight**2 * passed)
     )
-    is_filled = (squares > 0) & (total > 0)
-    safe = np.where(is_filled, total, 1.0)
-    value = passing / safe
-    variance = ((1 - value) ** 2 * passing_squares + value**2 * (squares - passing_squares)) / safe**2
-    interval = efficiency_interval(value, variance, safe**2 / np.where(is_filled, squares, 1.0))
-    known = Interval(*(np.where(is_filled, values, np.nan) for values in interval))
-    return BinnedEfficiency(dict(edges), known, np.bincount(cells, minlength=num_bins), overall)
+    num_jets = np.bincount(cells, minlength=num_bins)
+    return BinnedEfficiency(dict(edges), interval_in_bins(*sums), num_jets, overall)

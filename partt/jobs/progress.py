@@ -1,4 +1,4 @@
-"""How long work reports how far it has come."""
+"""Progress callbacks of long jobs."""
 
 from collections.abc import Callable
 from typing import TypeAlias

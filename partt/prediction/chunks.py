@@ -1,7 +1,9 @@
-"""A range of entries of a file -> Scores: what every engine computes."""
+"""Chunks of files: ranges of entries, in order, and the scores of one."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from partt.data.config.data_config import DataConfig
 from partt.data.files.access import without_secrets
@@ -9,17 +11,48 @@ from partt.data.files.root_files import read_columns
 from partt.data.jagged import Column, Jagged, Table, take
 from partt.data.variables import Variables, labels_of, names_for_index, passes_selection, read_variables
 from partt.errors import ParttError
-from partt.prediction.job import ChunkTask, InputPlan, Options
+from partt.prediction.opened_files import OpenedFile
+from partt.prediction.options import Options
 from partt.scores.scores import Scores
 from partt.tagger.inference import Each
 from partt.tagger.tagger import Tagger
 
 
+@dataclass(frozen=True)
+class ChunkTask:
+    """A range of entries of one file."""
+
+    number: int  # of the file
+    file: OpenedFile
+    start: int
+    stop: int
+
+
+class ChunkTasks(Iterator[ChunkTask]):
+    """The chunks of all files in order, except those of files that were dropped meanwhile."""
+
+    def __init__(self, files: Sequence[OpenedFile]) -> None:
+        self._tasks = (
+            ChunkTask(number, file, start, stop)
+            for number, file in enumerate(files)
+            for start, stop in file.chunks
+        )
+        self._dropped: set[int] = set()
+
+    def __next__(self) -> ChunkTask:
+        """Return the next chunk."""
+        return next(task for task in self._tasks if task.number not in self._dropped)
+
+    def drop_file(self, number: int) -> None:
+        """Leave out the chunks of a file that have not been taken yet."""
+        self._dropped.add(number)
+
+
 def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = map) -> Scores:
     """Read and score the entries of a chunk; `each` computes batches like `map`."""
-    config, plan = tagger.data_config, task.plan
-    variables = read_variables(config, _names(config, plan), plan.file, task.start, task.stop)
-    kept = _read_kept(config, plan, variables, task)
+    config, file = tagger.data_config, task.file
+    variables = read_variables(config, _names(config, file), file.info, task.start, task.stop)
+    kept = _read_kept(config, file, variables, task)
     num_removed = 0
     if options.apply_selection:
         passes = passes_selection(config, variables, "predict")
@@ -27,56 +60,49 @@ def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = 
         variables = variables.take(passed)
         kept = {name: take(column, passed) for name, column in kept.items()}
     tagged = tagger.tag(variables, with_embeddings=options.embeddings, each=each)
-    carried = {name: _per_entry(variables[name], variables.num_jets) for name in plan.observers}
+    observers = {name: _per_entry(variables[name], variables.num_jets) for name in file.observers}
     return Scores(
         class_names=config.class_names,
         probabilities=tagged.probabilities,
-        labels=labels_of(config, variables, strict=False) if plan.has_labels else None,
-        weights=_weights(plan, variables),
-        observers={**carried, **kept},
+        labels=labels_of(config, variables, strict=False) if file.has_labels else None,
+        observers={**observers, **kept},
         selected=tagged.selected,
         bad=tagged.bad,
-        source_file=without_secrets(plan.file.url),
+        source_file=without_secrets(file.info.url),
         source_entry=variables.entries,
-        tagger_hash=tagger.sha256,
         embeddings=tagged.embeddings,
         num_removed=num_removed,
     )
 
 
-def attempt_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = map) -> Scores | ParttError:
-    """Score a chunk; an error is returned, not raised: what to do about a bad file is decided elsewhere."""
+def attempt_chunk(
+    tagger: Tagger, options: Options, task: ChunkTask, each: Each = map
+) -> Scores | ParttError:
+    """Score a chunk; return errors instead of raising them: the caller decides what to do with a bad file."""
     try:
         return score_chunk(tagger, options, task, each)
     except ParttError as error:
         return error
 
 
-def _names(config: DataConfig, plan: InputPlan) -> set[str]:
-    names = {*config.input_names, *plan.observers, *plan.weight_branches} | names_for_index(config, "predict")
-    return names | set(config.label_variables) if plan.has_labels else names
+def _names(config: DataConfig, file: OpenedFile) -> set[str]:
+    names = {*config.input_names, *file.observers} | names_for_index(config, "predict")
+    return names | set(config.label_variables) if file.has_labels else names
 
 
-def _read_kept(config: DataConfig, plan: InputPlan, variables: Variables, task: ChunkTask) -> Table:
-    """Return the branches to keep; those that were read already are not read again."""
+def _read_kept(config: DataConfig, file: OpenedFile, variables: Variables, task: ChunkTask) -> Table:
+    """Return the branches to keep; those already read are not read again."""
     known = {} if config.branch_magic else variables.branches
-    missing = [name for name in plan.keep if name not in known]
-    file = plan.file
+    missing = [name for name in file.keep if name not in known]
+    info = file.info
     columns = (
-        read_columns(file.url, missing, task.start, task.stop, tree=file.tree or None, identity=file.identity)
+        read_columns(info.url, missing, task.start, task.stop, tree=info.tree or None, identity=info.identity)
         if missing
         else {}
     )
-    return {name: known[name] if name in known else columns[name] for name in plan.keep}
+    return {name: known[name] if name in known else columns[name] for name in file.keep}
 
 
 def _per_entry(column: Column, num_entries: int) -> Column:
-    """Return a column with a value per entry, also of a formula that gives one number for all."""
+    """Return a column with a value per entry, even if its formula is a constant."""
     return column if isinstance(column, Jagged) or np.ndim(column) else np.full(num_entries, column)
-
-
-def _weights(plan: InputPlan, variables: Variables) -> npt.NDArray[np.float32]:
-    weights = np.ones(variables.num_jets, dtype=np.float32)
-    for name in plan.weight_branches:
-        weights = weights * variables.per_jet(name).astype(np.float32)
-    return weights

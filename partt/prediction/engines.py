@@ -17,8 +17,8 @@ import torch
 
 from partt.errors import ConfigError, OutputError, ParttError
 from partt.model.cpu.allocator import keep_freed_memory
-from partt.prediction.chunks import attempt_chunk
-from partt.prediction.job import ChunkTask, Options
+from partt.prediction.chunks import ChunkTask, attempt_chunk
+from partt.prediction.options import Options
 from partt.scores.scores import Scores
 from partt.tagger.inference import BatchScores, Positions, sharing_threads
 from partt.tagger.loading import load_tagger

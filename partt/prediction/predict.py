@@ -1,4 +1,4 @@
-"""`partt predict` as a function."""
+"""`partt predict` as a function: tagger + files -> outputs with scores, and predict.json."""
 
 import os
 import threading
@@ -17,29 +17,20 @@ from partt.data.files.lists import expand_files
 from partt.data.files.root_files import AuthenticationError
 from partt.data.reading.jet_source import BadFile, BadFilePolicy, check_losses
 from partt.errors import ConfigError, DataError, ParttError
+from partt.jobs.progress import Progress
+from partt.prediction.chunks import ChunkTasks
 from partt.prediction.engines import Results, StoppedError, score_here, score_on_cluster
-from partt.prediction.job import InputPlan, Options, chunk_tasks, open_inputs
+from partt.prediction.opened_files import OpenedFile, open_inputs
+from partt.prediction.options import Options
 from partt.prediction.outputs import SUFFIXES, is_file_name, output_paths, writing_to
-from partt.prediction.records import (
-    BadInput,
-    Balance,
-    Origin,
-    OutputEntry,
-    OutputRecord,
-    Summary,
-    finished_output,
-    origin_of,
-    sum_of,
-    versions,
-    write_summary,
-)
+from partt.prediction.predict_json import BadInput, OutputEntry, PredictSummary, versions, write_summary
+from partt.prediction.provenance import Balance, Origin, Provenance, finished_output, origin_of, sum_of
 from partt.prediction.writing import write_output
 from partt.scores.discriminants import parse_discriminant
 from partt.scores.scores import Scores
 from partt.tagger.loading import load_tagger
 from partt.tagger.tagger import Tagger
 
-Progress = Callable[[int, int], None]  # done, in total
 Paths = str | Path | Sequence[str | Path]
 
 
@@ -56,12 +47,12 @@ class Output:
 
 @dataclass(frozen=True)
 class PredictResult:
-    """What a prediction has made."""
+    """Outputs and bookkeeping of a prediction."""
 
     folder: Path  # of predict.json
     outputs: tuple[Output, ...]
     bad_files: tuple[BadFile, ...]
-    left_out: tuple[str, ...]  # columns that were asked for, and why they are not there
+    left_out: tuple[str, ...]  # columns that could not be copied, and why
     seconds: float
     stopped: bool  # before the end
 
@@ -98,11 +89,11 @@ def predict(
 ) -> PredictResult:
     """Write the scores of every entry of `files`, in order: one output per file, and predict.json.
 
-    `out` is a folder, or a .root or .parquet file for a single input. Outputs that are complete and as they
-    would be made now are kept. Jets that are not selected, or bad, get NaN; `apply_selection` leaves the
-    first ones out. A tagger file runs in torch, an exported one (.onnx) in onnxruntime. The network runs
-    where it is, on `num_threads` threads (default: as many as torch uses), or on a dask cluster: that of
-    `scheduler`, or `num_workers` processes here.
+    `out` is a folder, or a .root or .parquet file for a single input. Complete outputs of the same input,
+    tagger and options are kept. Jets that are not selected, or bad, get NaN; `apply_selection` leaves out
+    those that are not selected. A tagger file runs in torch, an exported one (.onnx) in onnxruntime. The
+    network runs on the device that holds it, on `num_threads` threads (default: as many as torch uses), or
+    on a dask cluster: that of `scheduler`, or `num_workers` processes on this machine.
     """
     tagger = (load_tagger(tagger) if isinstance(tagger, str | Path) else tagger).with_hash()
     out = Path(out)
@@ -118,27 +109,28 @@ def predict(
     policy = BadFilePolicy(on_bad_file == "skip", max_bad_fraction)
     inputs = expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)])
     opened = open_inputs(inputs, tagger.data_config, options, policy, opening)
-    paths = output_paths([plan.file.url for plan in opened.plans], out, SUFFIXES[options.format])
+    paths = output_paths([file.info.url for file in opened.files], out, SUFFIXES[options.format])
     folder = out.parent if is_file_name(out) else out
 
     started = time.monotonic()
     with writing_to(folder, paths):
-        todo, outputs = _what_to_do(tagger, options, opened.plans, paths)
-        bad_files, given_up = list(opened.bad_files), set[int]()
+        todo, outputs = _missing_and_complete(tagger, options, opened.files, paths)
+        bad_files = list(opened.bad_files)
+        tasks = ChunkTasks([item.file for item in todo])
         engine = _engine(num_threads, num_workers, scheduler)
         results = engine(
             tagger,
             options,
-            chunk_tasks([item.plan for item in todo], given_up),
-            count=_counter(sum(item.plan.file.num_entries for item in todo), progress),
+            tasks,
+            count=_counter(sum(item.file.info.num_entries for item in todo), progress),
             should_stop=should_stop,
         )
         stopped = False
         with closing(results):
             for number, item in enumerate(todo):
                 try:
-                    scores = _scores_of(number, len(item.plan.chunks), results)
-                    record = write_output(item.path, item.plan, item.origin, options, scores)
+                    scores = _scores_of(number, len(item.file.chunks), results)
+                    provenance = write_output(item.path, item.file, item.origin, options, scores)
                 except StoppedError:
                     stopped = True
                     break
@@ -147,13 +139,15 @@ def predict(
                 except DataError as error:
                     if not policy.skip:
                         raise
-                    given_up.add(number)
-                    bad_files.append(BadFile(item.plan.file.url, str(error)))
+                    tasks.drop_file(number)
+                    bad_files.append(BadFile(item.file.info.url, str(error)))
                     bad_urls = {file.url for file in bad_files}
-                    left = [(plan.group, plan.file) for plan in opened.plans if plan.file.url not in bad_urls]
-                    check_losses(inputs, left, bad_files, policy)
+                    good = [
+                        (file.sample, file.info) for file in opened.files if file.info.url not in bad_urls
+                    ]
+                    check_losses(inputs, good, bad_files, policy)
                 else:
-                    outputs.append(_output(item, record, was_complete=False))
+                    outputs.append(_output(item, provenance, was_complete=False))
     seconds = time.monotonic() - started
     in_order = sorted(outputs, key=lambda output: paths.index(output.path))
     result = PredictResult(folder, tuple(in_order), tuple(bad_files), opened.left_out, seconds, stopped)
@@ -164,33 +158,33 @@ def predict(
 
 @dataclass(frozen=True)
 class _Todo:
-    plan: InputPlan
+    file: OpenedFile
     path: Path
     origin: Origin
 
 
-def _what_to_do(
-    tagger: Tagger, options: Options, plans: Sequence[InputPlan], paths: Sequence[Path]
+def _missing_and_complete(
+    tagger: Tagger, options: Options, files: Sequence[OpenedFile], paths: Sequence[Path]
 ) -> tuple[list[_Todo], list[Output]]:
-    """Return the outputs that are to be made, and those that are complete."""
+    """Return the outputs that must be made, and those that are complete."""
     todo: list[_Todo] = []
     complete: list[Output] = []
-    for plan, path in zip(plans, paths, strict=True):
-        item = _Todo(plan, path, origin_of(plan, tagger, options))
-        record = finished_output(path, item.origin)
-        if record is None:
+    for file, path in zip(files, paths, strict=True):
+        item = _Todo(file, path, origin_of(file, tagger, options))
+        provenance = finished_output(path, item.origin)
+        if provenance is None:
             todo.append(item)
         else:
-            complete.append(_output(item, record, was_complete=True))
+            complete.append(_output(item, provenance, was_complete=True))
     return todo, complete
 
 
-def _output(item: _Todo, record: OutputRecord, *, was_complete: bool) -> Output:
-    return Output(item.path, item.plan.file.url, record.rows, record.balance, was_complete)
+def _output(item: _Todo, provenance: Provenance, *, was_complete: bool) -> Output:
+    return Output(item.path, item.file.info.url, provenance.rows, provenance.balance, was_complete)
 
 
 def _scores_of(number: int, num_chunks: int, results: Results) -> Iterator[Scores]:
-    """Yield the scores of one file; what is left of files before it is passed over."""
+    """Yield the scores of one file; remaining results of dropped files before it are skipped."""
     for _ in range(num_chunks):
         task, result = next(results)
         while task.number < number:
@@ -206,18 +200,18 @@ def _engine(
     if scheduler is None and num_workers is None:
         return partial(score_here, num_threads=num_threads or torch.get_num_threads())
     if scheduler is not None and num_workers is not None:
-        raise ConfigError("a dask cluster is either that of a scheduler, or workers on this machine")
+        raise ConfigError("give either a dask scheduler or a number of workers on this machine, not both")
     return partial(score_on_cluster, scheduler=scheduler, num_workers=num_workers or 1)
 
 
 def _counter(total: int, progress: Progress | None) -> Callable[[int], None]:
-    """Return a function that adds up what is done; threads may call it at any time."""
+    """Return a function that adds up the entries done and reports them; it is thread-safe."""
     done = 0
-    adding = threading.Lock()
+    lock = threading.Lock()
 
     def count(num_entries: int) -> None:
         nonlocal done
-        with adding:
+        with lock:
             done += num_entries
             if progress:
                 progress(min(done, total), total)
@@ -230,12 +224,12 @@ def _format(out: Path, asked: Literal["root", "parquet"] | None) -> Literal["roo
         return asked or "root"
     named: Literal["root", "parquet"] = "root" if out.suffix == SUFFIXES["root"] else "parquet"
     if asked not in {None, named}:
-        raise ConfigError(f"--out {out} is no name of a {asked} file")
+        raise ConfigError(f"--out {out} is not the name of a {asked} file")
     return named
 
 
-def _summary(result: PredictResult, tagger: Tagger, options: Options) -> Summary:
-    return Summary(
+def _summary(result: PredictResult, tagger: Tagger, options: Options) -> PredictSummary:
+    return PredictSummary(
         tagger_sha256=tagger.sha256,
         network=tagger.network_name,
         class_names=list(tagger.class_names),

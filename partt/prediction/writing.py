@@ -1,4 +1,4 @@
-"""The Scores of one input, chunk by chunk -> its output, in which every entry is accounted for."""
+"""Scores of one input, chunk by chunk -> its output, with every entry accounted for."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,18 +10,20 @@ from partt.data.files import parquet_files
 from partt.data.files.root_files import NOTE, inspect_file, write_tree
 from partt.data.jagged import Table
 from partt.errors import OutputError
-from partt.prediction.job import InputPlan, Options
-from partt.prediction.records import Balance, Origin, OutputRecord
-from partt.scores.scores import Scores, output_table
+from partt.prediction.opened_files import OpenedFile
+from partt.prediction.options import Options
+from partt.prediction.provenance import Balance, Origin, Provenance
+from partt.scores.columns import output_table
+from partt.scores.scores import Scores
 
 TREE = "tree"
 
 
 def write_output(
-    path: Path, plan: InputPlan, origin: Origin, options: Options, chunks: Iterable[Scores]
-) -> OutputRecord:
-    """Write the scores of a file, and check that no entry is lost; nothing stands at `path` before that."""
-    tally = _Tally(plan.file.num_entries)
+    path: Path, file: OpenedFile, origin: Origin, options: Options, chunks: Iterable[Scores]
+) -> Provenance:
+    """Write the scores of a file; `path` appears only once every entry is accounted for."""
+    tally = _Tally(file.info.num_entries)
 
     def tables() -> Iterator[Table]:
         for scores in chunks:
@@ -31,8 +33,8 @@ def write_output(
     def note() -> str:
         balance = tally.balance()
         if not balance.is_even:
-            raise OutputError(f"{plan.file.url}: entries were lost or gained: {balance}; this is a bug")
-        return OutputRecord(origin=origin, balance=balance, rows=tally.rows).model_dump_json()
+            raise OutputError(f"{file.info.url}: entries were lost or gained: {balance}; this is a bug")
+        return Provenance(origin=origin, balance=balance, rows=tally.rows).model_dump_json()
 
     if options.format == "parquet":
         rows = parquet_files.write(path, tables(), NOTE, note)
@@ -40,8 +42,8 @@ def write_output(
         rows = write_tree(path, tables(), TREE, note)
     found = inspect_file(str(path)).num_entries
     if not rows == tally.rows == found:
-        raise OutputError(f"{path} has {found} entries instead of {tally.rows}; is the disk sound?")
-    return OutputRecord(origin=origin, balance=tally.balance(), rows=rows)
+        raise OutputError(f"{path} has {found} entries instead of {tally.rows}; is the disk failing?")
+    return Provenance(origin=origin, balance=tally.balance(), rows=rows)
 
 
 @dataclass

@@ -1,1 +1,1 @@
-"""The record that goes from prediction to evaluation, and its columns in files."""
+"""What goes from prediction to evaluation: scores, their columns in files, discriminants."""

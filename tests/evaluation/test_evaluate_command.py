@@ -1,4 +1,4 @@
-"""`partt evaluate` from end to end, and at the edges of what it can be given."""
+"""`partt evaluate` from end to end, and in edge cases."""
 
 import json
 import subprocess
@@ -119,7 +119,7 @@ EDGES = {
 @pytest.mark.parametrize("case", EDGES)
 def test_edges_have_a_sensible_result(case):
     from partt.evaluation.number_text import cell_text
-    from partt.evaluation.tables import plain_text
+    from partt.evaluation.table_formats import plain_text
 
     found = partt.evaluate(degenerate(case))
     rejection, area = EDGES[case]
@@ -162,7 +162,7 @@ def test_a_user_error_is_one_message(tmp_path, capsys):
 
 
 def test_python_errors():
-    with pytest.raises(ConfigError, match="weights of arrays belong into scores_from_arrays"):
+    with pytest.raises(ConfigError, match="give weights of arrays to scores_from_arrays"):
         partt.evaluate(degenerate("equal scores"), weights="weight")
     with pytest.raises(ConfigError, match="no observer 'jet_pt' in the scores"):
         partt.evaluate(scores(*random_scores(30)), bins={"jet_pt": [0, 1]})
@@ -174,7 +174,7 @@ def test_python_errors():
 
 def test_many_files_are_read_in_chunks(tmp_path, monkeypatch):
     """The numbers do not depend on how the jets are cut into files and chunks."""
-    import partt.evaluation.inputs as inputs
+    from partt.evaluation import score_files
 
     table = score_table(900)
     write_tree(tmp_path / "one.root", table)
@@ -183,7 +183,7 @@ def test_many_files_are_read_in_chunks(tmp_path, monkeypatch):
         tables = [{n: c[piece][k : k + 100] for n, c in table.items()} for k in range(0, 300, 100)]
         write_tree(tmp_path / f"part{part}.root", tables)
     whole = partt.evaluate(tmp_path / "one.root")
-    monkeypatch.setattr(inputs, "MAX_CHUNK", 70)
+    monkeypatch.setattr(score_files, "MAX_CHUNK", 70)
     calls = []
     parts = partt.evaluate(
         str(tmp_path / "part*.root"), progress=lambda done, total: calls.append((done, total))

@@ -1,4 +1,4 @@
-"""68 % intervals cover as they should."""
+"""68 % intervals have the right coverage."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_rejections_cover(num_signal, weights):
         covered += bool(points.background_low[0] <= truth <= points.background_high[0])
         _, low, high = interval_at(samples[1], points.thresholds)
         narrow += bool(low[0] <= truth <= high[0])
-    assert 0.65 < covered / num_toys < 0.76  # 68 %, give or take 2 %, and Clopper-Pearson's own caution
+    assert 0.65 < covered / num_toys < 0.76  # 68 %, give or take 2 %; Clopper-Pearson overcovers
     if num_signal == 300:
         assert narrow / num_toys < 0.6  # the threshold's fluctuation is needed
 
@@ -88,7 +88,7 @@ def test_accuracy_and_area_cover(weights):
 
 
 def test_the_bootstrap_does_not_take_the_choice_of_classes_for_chance():
-    """Blocks of many jets of one class, which is easier than the other: the classes' shares must stay."""
+    """Many jets in a block, and one class easier than the other: the share of each class must stay fixed."""
     random = np.random.default_rng(7)
     labels = np.repeat([0, 1], 30_000)
     is_right = random.uniform(size=60_000) < np.where(labels == 0, 0.95, 0.5)
@@ -99,9 +99,9 @@ def test_the_bootstrap_does_not_take_the_choice_of_classes_for_chance():
 
 
 def test_the_bootstrap_keeps_correlations_between_classes():
-    """The spread over many independent samples is what the bootstrap of one tells; ten classes, one mean."""
+    """The bootstrap of one sample gives the spread over many independent samples."""
     classes = [f"class {i}" for i in range(5)]
     samples = [scores_from_arrays(classes, *random_scores(800, seed, classes)) for seed in range(40)]
     true_spread = np.std([mean_area(pair_areas(sample)) for sample in samples], ddof=1)
-    told = np.mean([bootstrap(sample).area for sample in samples[:10]])
-    assert told == pytest.approx(true_spread, rel=0.3)
+    estimate = np.mean([bootstrap(sample).area for sample in samples[:10]])
+    assert estimate == pytest.approx(true_spread, rel=0.3)

@@ -8,12 +8,12 @@ import pytest
 
 import partt
 from partt.errors import ConfigError
-from partt.evaluation.discriminants import Discriminant
 from partt.evaluation.jets import scores_from_arrays
 from partt.evaluation.number_text import cell_text
+from partt.evaluation.presets import QuotedDiscriminant
 from partt.evaluation.published import published_rows
-from partt.evaluation.results_table import Cell, Column, ResultsTable, Row, make_table
-from partt.evaluation.tables import plain_text, to_csv, to_latex, to_markdown
+from partt.evaluation.results_table import Cell, ResultsTable, Row, TableColumn, make_table
+from partt.evaluation.table_formats import plain_text, to_csv, to_latex, to_markdown
 from toy_scores import CLASSES, random_scores
 
 
@@ -53,7 +53,7 @@ def test_seeds_are_combined_to_mean_and_spread():
 def test_a_seed_without_background_makes_a_limit():
     sharp, dull = partt.evaluate(evaluate(0, 30.0)), partt.evaluate(evaluate(1, 1.0))
     seeds = {"both": [sharp.main, dull.main]}
-    cell = make_table(sharp.plan.discriminants, seeds).rows[0].cells[2]
+    cell = make_table(sharp.settings.discriminants, seeds).rows[0].cells[2]
     assert cell.is_limit
     assert cell.value == min(sharp.table.rows[0].cells[2].low, dull.table.rows[0].cells[2].low)
 
@@ -66,28 +66,35 @@ def test_models_of_other_classes_are_compared_where_they_can(capsys):
 
 
 def table_of(*discriminants):
-    columns = (Column("accuracy"), Column("auc"))
-    columns += tuple(Column("rejection", one, value) for one in discriminants for value in one.efficiencies)
+    columns = (TableColumn("accuracy"), TableColumn("auc"))
+    columns += tuple(
+        TableColumn("rejection", one, value) for one in discriminants for value in one.efficiencies
+    )
     return ResultsTable(columns, ())
 
 
 def test_published_rows_are_labelled():
     rows = published_rows(
-        table_of(Discriminant("Hbb", {"QCD": 1.0}), Discriminant("Tbl", {"QCD": 1.0}, (0.995,)))
+        table_of(
+            QuotedDiscriminant(("Hbb",), {"QCD": 1.0}), QuotedDiscriminant(("Tbl",), {"QCD": 1.0}, (0.995,))
+        )
     )
     part = next(row for row in rows if row.model == "ParT (100M jets)")
     assert [cell.value for cell in part.cells] == [0.861, 0.9877, 10638, 15873]
     assert part.source == "arXiv:2202.03772, JetClass"
     assert "another data set" in to_markdown(ResultsTable(table_of().columns, (part,)))
-    (top, *_) = published_rows(table_of(Discriminant("jet_isTop", {"jet_isQCD": 1.0}, (0.3, 0.5))))
+    (top, *_) = published_rows(table_of(QuotedDiscriminant(("jet_isTop",), {"jet_isQCD": 1.0}, (0.3, 0.5))))
     assert [cell and (cell.value, cell.spread) for cell in top.cells] == [None, None, (888, 17), (247, 3)]
     with pytest.raises(ConfigError, match="JetClass and Top Landscape against QCD"):
-        published_rows(table_of(Discriminant("Hbb", {"QCD": 0.9, "Zqq": 0.1})))
+        published_rows(table_of(QuotedDiscriminant(("Hbb",), {"QCD": 0.9, "Zqq": 0.1})))
 
 
 def test_formats_escape_names():
     table = ResultsTable(
-        (Column("accuracy"), Column("rejection", Discriminant("<b>|_&$", {"QCD": 1.0}), 0.5)),
+        (
+            TableColumn("accuracy"),
+            TableColumn("rejection", QuotedDiscriminant(("<b>|_&$",), {"QCD": 1.0}), 0.5),
+        ),
         (
             Row(
                 "50% of_it",

@@ -1,4 +1,4 @@
-"""Thresholds, efficiencies in bins, mass sculpting, and what correctionlib reads back."""
+"""Thresholds, efficiencies in bins, mass sculpting, and the correctionlib file."""
 
 import json
 
@@ -8,12 +8,12 @@ import pytest
 
 from partt.errors import ConfigError
 from partt.evaluation.corrections import to_correctionlib
-from partt.evaluation.discriminants import choose_discriminants
 from partt.evaluation.jets import scores_from_arrays
 from partt.evaluation.passing import sort_sample
-from partt.evaluation.plan import parse_backgrounds, parse_bins
+from partt.evaluation.presets import choose_discriminants
 from partt.evaluation.sculpting import mass_sculpting
-from partt.evaluation.summary import Plan, summarise
+from partt.evaluation.settings import EvaluationSettings, parse_backgrounds, parse_bins
+from partt.evaluation.summary import summarise
 from partt.evaluation.working_points import Request, binned_efficiency, find_working_point, parse_requests
 from toy_scores import CLASSES, random_scores
 
@@ -30,13 +30,13 @@ def scores():
 
 @pytest.fixture(scope="module")
 def summary(scores):
-    plan = Plan(choose_discriminants(CLASSES), parse_requests(["eps_s=0.5,0.8", "eps_b=0.01"]), BINS)
-    return summarise(scores, plan)
+    requests = parse_requests(["eps_s=0.5,0.8", "eps_b=0.01"])
+    return summarise(scores, EvaluationSettings(choose_discriminants(CLASSES), requests, BINS))
 
 
 def test_thresholds_keep_what_they_promise(scores, summary):
     one = summary.discriminants["Hbb_vs_QCD"]
-    values = {name: one.discriminant.values(scores.of(name), CLASSES) for name in ("Hbb", "QCD")}
+    values = {name: one.discriminant.values(scores.of(name).scores, CLASSES) for name in ("Hbb", "QCD")}
     for found in one.working_points:
         point = found.point
         passing = {name: np.count_nonzero(some >= point.threshold) for name, some in values.items()}
@@ -100,7 +100,9 @@ def test_correctionlib_reads_it_back(summary):
 
 def test_correctionlib_without_observers_and_with_empty_bins(scores):
     for bins in ({}, {"jet_pt": np.array([0.0, 100.0, 1000.0])}):
-        summary = summarise(scores, Plan(choose_discriminants(CLASSES, signals=["Hbb"]), bins=bins))
+        summary = summarise(
+            scores, EvaluationSettings(choose_discriminants(CLASSES, signals=["Hbb"]), bins=bins)
+        )
         correction = correctionlib.CorrectionSet.from_string(to_correctionlib(summary))["Hbb_vs_QCD"]
         assert correction.evaluate("eps_s=0.5", "Hbb", "nominal", *[50.0] * len(bins)) == pytest.approx(
             0.5, abs=0.001
@@ -113,8 +115,8 @@ def test_several_backgrounds_are_added_with_their_fractions(scores):
     assert one.title == "Hbb vs 0.9 QCD + 0.1 Tbl"
     jets = scores.of("Tbl")
     qcd, hbb, tbl = jets.scores.astype(float)
-    np.testing.assert_allclose(one.values(jets, CLASSES), hbb / (hbb + 0.9 * qcd + 0.1 * tbl))
-    found = summarise(scores, Plan(discriminants)).discriminants["Hbb_vs_QCD_Tbl"]
+    np.testing.assert_allclose(one.values(jets.scores, CLASSES), hbb / (hbb + 0.9 * qcd + 0.1 * tbl))
+    found = summarise(scores, EvaluationSettings(discriminants)).discriminants["Hbb_vs_QCD_Tbl"]
     assert found.num_background == len(scores.of("QCD")) + len(scores.of("Tbl"))
     by_class = found.working_points[0].by_class
     passing = sum(by_class[name].overall * len(scores.of(name)) for name in ("QCD", "Tbl"))
@@ -147,8 +149,8 @@ def test_presets():
         (lambda: parse_requests(["eps_x=0.5"]), "eps_x=0.5"),
         (lambda: parse_requests(["eps_s=1.5"]), "eps_s=1.5"),
         (lambda: parse_requests(["eps_s="]), "should be like eps_s=0.5,0.8"),
-        (lambda: parse_bins(["jet_pt=500"]), "edges that increase"),
-        (lambda: parse_bins(["jet_pt=5,4,x"]), "edges that increase"),
+        (lambda: parse_bins(["jet_pt=500"]), "increasing edges"),
+        (lambda: parse_bins(["jet_pt=5,4,x"]), "increasing edges"),
         (lambda: parse_backgrounds(["QCD:0"]), "background 'QCD:0'"),
         (lambda: parse_backgrounds(["QCD,QCD"]), "each class once"),
         (lambda: choose_discriminants(CLASSES, signals=["Hcc"]), r"no class 'Hcc'.*classes: QCD, Hbb, Tbl"),
@@ -162,7 +164,7 @@ def test_wrong_requests_are_explained(call, message):
         call()
 
 
-def test_sculpting_is_told_from_chance():
+def test_sculpting_is_distinguished_from_chance():
     random = np.random.default_rng(4)
     masses = random.gamma(3, 30, 20_000)
     edges = np.linspace(0, 300, 26)

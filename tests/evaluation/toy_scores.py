@@ -7,12 +7,12 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from partt.data.files.root_files import write_tree
-from partt.evaluation.jets import Scores, scores_from_arrays
+from partt.evaluation.jets import ScoresByClass, scores_from_arrays
 
 CLASSES = ("QCD", "Hbb", "Tbl")
 
 
-def gaussian_scores(num_jets: int, distance: float, seed: int, weights: bool = False) -> Scores:
+def gaussian_scores(num_jets: int, distance: float, seed: int, weights: bool = False) -> ScoresByClass:
     """Return scores of signal S and background B whose log-odds are Gaussians `distance` widths apart."""
     random = np.random.default_rng(seed)
     labels = np.repeat([0, 1], num_jets)

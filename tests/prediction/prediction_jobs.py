@@ -36,7 +36,7 @@ def scores_of(path: Path, tagger: TorchTagger) -> np.ndarray:
 
 
 def one_by_one(tagger: TorchTagger, jets: Table) -> np.ndarray:
-    """Return the scores of jets (N, C), each alone through the network: the slow way."""
+    """Return the scores of jets (N, C), computed one jet at a time: the slow oracle."""
     num_jets = len(next(iter(jets.values())))
     scores = []
     for jet in range(num_jets):

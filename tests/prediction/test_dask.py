@@ -1,4 +1,4 @@
-"""A dask cluster gives the columns of a local run, also if a worker is killed."""
+"""A dask cluster gives the same columns as a local run, even if a worker is killed."""
 
 import os
 import subprocess
@@ -10,11 +10,11 @@ import torch
 import partt
 from jets import write_jets
 from partt.cli.main import main
-from partt.prediction import job as job_module
+from partt.prediction import opened_files
 from prediction_jobs import assert_same_columns, saved_tagger
 
 CHUNK = 16
-# In a process of its own: dask leaves threads and sockets behind.
+# In a separate process: dask leaves threads and sockets behind.
 SCRIPT = """
 import multiprocessing, sys
 from pathlib import Path
@@ -23,11 +23,11 @@ import distributed
 
 import partt
 from partt.cli.main import main
-from partt.prediction import job as job_module
+from partt.prediction import opened_files
 
 
 def run(folder):
-    job_module.CHUNK_ENTRIES = {chunk}
+    opened_files.CHUNK_ENTRIES = {chunk}
     tagger, files = folder / "t.safetensors", sorted(folder.glob("[ab].root"))
     options = {{"keep": ["part_px"], "discriminants": ["Hbb_vs_QCD"], "embeddings": True}}
     partt.predict(tagger, files, folder / "local", num_threads=2, **options)
@@ -81,8 +81,8 @@ def test_no_scheduler_answers(tmp_path, capsys, monkeypatch):
 
 
 def test_chunks_do_not_depend_on_the_engine(tmp_path, monkeypatch):
-    """Which jets are computed together is part of the plan that is sent to workers."""
-    monkeypatch.setattr(job_module, "CHUNK_ENTRIES", CHUNK)
+    """Which jets are computed together does not depend on the number of threads."""
+    monkeypatch.setattr(opened_files, "CHUNK_ENTRIES", CHUNK)
     torch.set_num_threads(1)
     tagger = saved_tagger(tmp_path / "t.safetensors")
     path = write_jets(tmp_path / "jets.root", 50)

@@ -1,4 +1,4 @@
-"""Where scores go: never onto an input, never two to one place; and what discriminants and classes are called."""
+"""Paths of outputs: no input is replaced, no path is used twice; names of columns; discriminants."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ import pytest
 
 from partt.errors import ConfigError
 from partt.prediction.outputs import output_paths
-from partt.scores.discriminants import parse_discriminant
-from partt.scores.scores import column_names
+from partt.scores.columns import discriminant_column, label_columns, score_columns
+from partt.scores.discriminants import Discriminant, parse_discriminant
 
 CLASSES = ("QCD", "Hbb", "Hcc")
 
@@ -44,19 +44,29 @@ def test_an_input_is_never_replaced(tmp_path):
 
 
 def test_class_names_become_names_that_root_allows():
-    assert column_names(["../../x", "H->bb", "b-jet", "τ"]) == ("______x", "H__bb", "b_jet", "_")
-    with pytest.raises(ConfigError, match="'b-jet' and 'b.jet' would have one name, score_b_jet"):
-        column_names(["b-jet", "c", "b.jet"])
+    classes = ["../../x", "H->bb", "b-jet", "τ"]
+    assert score_columns(classes) == ("score_______x", "score_H__bb", "score_b_jet", "score__")
+    assert label_columns(classes) == ("label_______x", "label_H__bb", "label_b_jet", "label__")
+    with pytest.raises(ConfigError, match="'b-jet' and 'b.jet' would share the column score_b_jet; rename"):
+        score_columns(["b-jet", "c", "b.jet"])
 
 
 def test_discriminants():
-    scores = np.array([[0.2, 0.3, 0.5], [np.nan, np.nan, np.nan], [1.0, 0.0, 0.0]])
+    scores = np.array([[0.2, 0.3, 0.5], [np.nan, np.nan, np.nan], [1.0, 0.0, 0.0]]).T
     one = parse_discriminant("Hbb_vs_QCD", CLASSES)
-    assert (one.name, one.signal, one.background) == ("Hbb_vs_QCD", (1,), (0,))
-    np.testing.assert_allclose(one.values(scores), [0.6, np.nan, 0.0])
+    assert (one.name, one.signals, one.backgrounds) == ("Hbb_vs_QCD", ("Hbb",), {"QCD": 1.0})
+    np.testing.assert_allclose(one.values(scores, CLASSES), [0.6, np.nan, 0.0])
     several = parse_discriminant("Hbb+Hcc_vs_QCD", CLASSES)
     assert several.name == "Hbb_Hcc_vs_QCD"
-    np.testing.assert_allclose(several.values(scores), [0.8, np.nan, 0.0])
+    np.testing.assert_allclose(several.values(scores, CLASSES), [0.8, np.nan, 0.0])
+    assert discriminant_column(Discriminant(("H->bb",), {"b-jet": 1.0})) == "H__bb_vs_b_jet"
+
+
+def test_a_jet_without_any_score_is_background():
+    """0/0 is 0; NaN is only where a score is NaN, also if the other scores are 0."""
+    scores = np.array([[0.0, 0.0, 1.0], [np.nan, 0.0, 1.0], [0.0, np.nan, 1.0], [0.0, 0.0, np.nan]]).T
+    values = parse_discriminant("Hbb_vs_QCD", CLASSES).values(scores, CLASSES)
+    np.testing.assert_array_equal(values, [0.0, np.nan, np.nan, 0.0])
 
 
 @pytest.mark.parametrize(
@@ -66,7 +76,8 @@ def test_discriminants():
         ("_vs_QCD", "should be SIGNAL_vs_BACKGROUND"),
         ("Hbb_vs_QCD_vs_Hcc", "should be SIGNAL_vs_BACKGROUND"),
         ("Hbd_vs_QCD", r"no class 'Hbd' \(did you mean 'Hbb'\?\); its classes: QCD, Hbb, Hcc"),
-        ("Hbb_vs_QCD+Hbb", "cannot stand on both sides"),
+        ("Hbb_vs_QCD+Hbb", "a class can be named only once"),
+        ("Hbb_vs_QCD+QCD", "a class can be named only once"),
     ],
 )
 def test_wrong_discriminants(text, message):

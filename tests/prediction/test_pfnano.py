@@ -1,4 +1,4 @@
-"""The PFNano example of docs/how-to/cms_atlas.md gives the scores that loops over events and jets give."""
+"""The PFNano example of docs/how-to/cms_atlas.md gives the same scores as loops over events and jets."""
 
 import re
 

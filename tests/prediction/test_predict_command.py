@@ -1,4 +1,4 @@
-"""`partt predict` as people use it: what it prints, its exit codes, its help."""
+"""`partt predict` on the command line: what it prints, its exit codes."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def test_the_balance_is_printed(folder, capsys):
     balance = json.loads((folder / "scores" / "predict.json").read_text())["balance"]
     assert [balance[name] for name in ("scored", "not_selected", "bad")] == counts
     assert main(["predict", "--tagger", "run", "jets.root"]) == 0
-    assert rows_of(capsys.readouterr().out)["outputs"] == "1 (1 complete before)"
+    assert rows_of(capsys.readouterr().out)["outputs"] == "1 (1 already complete)"
 
 
 def test_the_options_reach_the_output(folder, capsys):
@@ -76,7 +76,11 @@ def test_the_demo_tags_the_sample(folder, capsys):
         (["jets.root", "--tagger", "run", "--device", "tpu"], 2, "--device tpu: no such device"),
         (["jets.root", "--tagger", "run", "--device", "cuda"], 2, "torch finds 0 GPUs here"),
         (["jets.root", "--tagger", "run", "--out", "/proc/none"], 5, "cannot write to /proc/none"),
-        (["jets.root", "--tagger", "run", "--out", "a.root", "--format", "parquet"], 2, "is no name of a"),
+        (
+            ["jets.root", "--tagger", "run", "--out", "a.root", "--format", "parquet"],
+            2,
+            "is not the name of a",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(folder, capsys, words, code, message):

@@ -1,4 +1,4 @@
-"""What can go wrong in a prediction: clear errors, nothing half-written, and the same command finishes."""
+"""Faults during prediction: clear errors, nothing half-written, and the same command finishes the job."""
 
 import json
 import multiprocessing
@@ -17,13 +17,17 @@ import torch
 import partt
 from jets import make_jets, write_jets
 from partt.cli.main import main
+from partt.data.files.lists import expand_files
 from partt.data.files.root_files import AuthenticationError, inspect_file, write_tree
+from partt.data.reading.jet_source import BadFilePolicy
 from partt.data.variables import take
 from partt.errors import ConfigError, DataError, OutputError
 from partt.prediction import chunks as chunks_module
-from partt.prediction import job as job_module
+from partt.prediction import opened_files
 from partt.prediction import predict as run_module
-from partt.prediction.records import Balance
+from partt.prediction.chunks import ChunkTasks
+from partt.prediction.options import Options
+from partt.prediction.provenance import Balance
 from partt.scores.scores import Scores
 from partt.tagger.tagger_file import save_tagger
 from prediction_jobs import assert_same_columns, columns, make_tagger, saved_tagger
@@ -34,7 +38,7 @@ FORK = multiprocessing.get_context("fork")  # importing torch in a new process t
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     torch.set_num_threads(1)
-    monkeypatch.setattr(job_module, "CHUNK_ENTRIES", 16)
+    monkeypatch.setattr(opened_files, "CHUNK_ENTRIES", 16)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +94,7 @@ def test_killed_again_and_again_it_ends_as_if_it_had_not_been(tagger, files, tmp
         child.kill()
         child.join()
         num_kills += 1
-        for path in (tmp_path / "out").glob("[!.]*.root"):  # what has its name is complete
+        for path in (tmp_path / "out").glob("[!.]*.root"):  # a file under its final name is complete
             assert_same_columns(path, tmp_path / "whole" / path.name)
     assert child.exitcode == 0
     assert num_kills >= 3
@@ -147,7 +151,7 @@ def test_files_of_another_origin_are_never_replaced(tagger, tmp_path):
     (tmp_path / "foreign.parquet").write_text("not ours")
     for name in ("foreign.root", "foreign.parquet"):
         before = (tmp_path / name).read_bytes()
-        with pytest.raises(ConfigError, match="is there already, and not made by partt predict"):
+        with pytest.raises(ConfigError, match="already exists and is not an output of partt predict"):
             partt.predict(tagger, other, tmp_path / name)
         assert (tmp_path / name).read_bytes() == before
 
@@ -187,7 +191,7 @@ def test_sigterm_is_exit_code_75(tmp_path, files):
         time.sleep(0.001)
     os.kill(child.pid, signal.SIGTERM)
     child.join(30)
-    assert child.exitcode in {75, 0}  # 0: it was ready
+    assert child.exitcode in {75, 0}  # 0: it had finished
     assert not leftovers(tmp_path)
     assert main([str(word) for word in words]) == 0
     assert (tmp_path / "out" / "predict.json").exists()
@@ -215,17 +219,17 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path, suffix):
 def test_entries_that_get_lost_are_an_error(tagger, files, tmp_path, monkeypatch, apply_selection):
     original = run_module.write_output
 
-    def losing(path, plan, origin, options, chunks):
+    def losing(path, file, origin, options, chunks):
         def shortened():
             for scores in chunks:
                 values = vars(scores) | {
                     name: getattr(scores, name)[1:]
-                    for name in ("probabilities", "labels", "weights", "selected", "bad", "source_entry")
+                    for name in ("probabilities", "labels", "selected", "bad", "source_entry")
                 }
                 values["observers"] = {name: column[1:] for name, column in scores.observers.items()}
                 yield Scores(**values)
 
-        return original(path, plan, origin, options, shortened())
+        return original(path, file, origin, options, shortened())
 
     monkeypatch.setattr(run_module, "write_output", losing)
     with pytest.raises(OutputError, match=r"a\.root: entries were lost or gained"):
@@ -279,7 +283,7 @@ def test_a_file_that_is_repaired_is_made_later(tagger, files, tmp_path):
 
 
 def test_files_that_may_not_be_read_are_never_skipped(tagger, files, tmp_path, monkeypatch):
-    """The refusal is made up: root, who runs the project's CI, may read everything."""
+    """The refusal is simulated: CI runs as root, who may read everything."""
     original = chunks_module.read_variables
 
     def refusing(config, names, file, start, stop):
@@ -297,17 +301,32 @@ def test_a_file_that_is_another_one_when_its_turn_comes(tagger, files, tmp_path,
     original = run_module.write_output
 
     def disturbing(path, *arguments):
-        record = original(path, *arguments)
+        provenance = original(path, *arguments)
         if path.name == "a.root" and event == "vanishes":
             files[2].unlink()
         elif path.name == "a.root":
             write_jets(files[2], 40, seed=9)
-        return record
+        return provenance
 
     monkeypatch.setattr(run_module, "write_output", disturbing)
     message = "no such file" if event == "vanishes" else "the file changed after it was inspected"
     with pytest.raises(DataError, match=rf"c\.root: {message}"):
         partt.predict(tagger, files, tmp_path / "out", num_threads=1)
+
+
+def test_chunks_of_a_dropped_file_are_left_out(tagger, files):
+    opened = opened_files.open_inputs(
+        expand_files([str(file) for file in files]), tagger.data_config, Options(), BadFilePolicy()
+    )
+    tasks = ChunkTasks(opened.files)
+    taken = [next(tasks), next(tasks)]
+    tasks.drop_file(0)
+    taken += tasks
+    assert [(task.number, task.start, task.stop) for task in taken] == [
+        *((0, 0, 13), (0, 13, 26)),
+        *((1, 0, 13), (1, 13, 26), (1, 26, 40)),
+        *((2, 0, 13), (2, 13, 26), (2, 26, 40)),
+    ]
 
 
 # --- names ---

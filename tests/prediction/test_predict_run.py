@@ -1,4 +1,4 @@
-"""Every entry once, in order, with the score that it has alone; whatever the number of files, jets and threads."""
+"""Every entry once, in order, with the score it has alone, for any number of files, jets and threads."""
 
 import json
 
@@ -14,7 +14,7 @@ from jets import CLASSES, make_jets, write_jets
 from partt.data.files.root_files import inspect_file, read_columns, write_tree
 from partt.data.jagged import Jagged, to_awkward
 from partt.errors import ConfigError, DataError
-from partt.prediction import job as job_module
+from partt.prediction import opened_files
 from prediction_jobs import assert_same_columns, columns, make_tagger, one_by_one, saved_tagger, scores_of
 
 CHUNK = 16
@@ -23,7 +23,7 @@ CHUNK = 16
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     torch.set_num_threads(1)
-    monkeypatch.setattr(job_module, "CHUNK_ENTRIES", CHUNK)
+    monkeypatch.setattr(opened_files, "CHUNK_ENTRIES", CHUNK)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_progress_reaches_the_end(tagger, tmp_path):
 
 
 def test_the_schema_of_an_output(tmp_path):
-    """The columns, their order and their types are a promise."""
+    """The columns, their order and their types are a contract."""
     tagger = make_tagger(observers=("jet_pt", "jet_nparticles"))
     path = write_jets(tmp_path / "jets.root", 20, event=np.arange(20, dtype=np.uint64))
     options = {"discriminants": ["Hbb_vs_QCD", "Hbb+Hcc_vs_QCD"], "keep": ["event", "part_p[xy]"]}

@@ -1,4 +1,4 @@
-"""`tagger(events)`: the scores that the jets have in a file, nested as the jets are."""
+"""`tagger(events)`: the same scores as from a file, nested like the jets."""
 
 import awkward as ak
 import numpy as np

@@ -1,1 +1,1 @@
-"""The figures of a report, one module each: numbers -> matplotlib Figure."""
+"""The figures of a report, one module each: numbers -> Drawing."""

@@ -1,14 +1,20 @@
-"""The reliability diagram: a class with score 0.8 should be right in 80 % of the cases."""
+"""Reliability diagram: a class with score 0.8 should be right in 80 % of the cases."""
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.style import colour
 from partt.evaluation.summary import Summary
 
+CAPTION = (
+    "How often the class with the highest score is the true one. "
+    "ECE: the mean difference between the two, over jets."
+)
 
-def draw_calibration(summary: Summary) -> Figure:
-    """Draw accuracy against the highest score, above how often that score occurs."""
+
+def draw_calibration(summary: Summary) -> Drawing:
+    """Draw accuracy against the highest score; below, the distribution of that score."""
     calibration = summary.predictions.calibration
     figure = Figure(figsize=(6.0, 5.6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
@@ -33,4 +39,4 @@ def draw_calibration(summary: Summary) -> Figure:
     lower.stairs(100 * calibration.share, calibration.edges, fill=True, color=colour(0), alpha=0.5)
     lower.set_ylabel("% of jets", loc="center")
     lower.set_xlabel("highest score")
-    return figure
+    return Drawing("calibration", "Calibration", CAPTION, figure)

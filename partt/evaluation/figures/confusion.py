@@ -1,14 +1,17 @@
-"""The confusion matrix: which class has the highest score, for jets of each true class."""
+"""Confusion matrix: which class has the highest score, for jets of each true class."""
 
 import math
 
 from matplotlib.figure import Figure
 
+from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.style import plain
 from partt.evaluation.summary import Summary
 
+CAPTION = "The class with the highest score. Rows add up to 100 %."
 
-def draw_confusion(summary: Summary) -> Figure:
+
+def draw_confusion(summary: Summary) -> Drawing:
     """Draw the matrix in per cent of each row; classes without jets have no row."""
     names = summary.class_names
     fractions = summary.predictions.normalised
@@ -34,4 +37,4 @@ def draw_confusion(summary: Summary) -> Figure:
     axes.set_xlabel("predicted class")
     axes.set_ylabel("true class")
     figure.colorbar(image, ax=axes, label="% of true class", pad=0.02).ax.minorticks_off()
-    return figure
+    return Drawing("confusion", "Confusion matrix", CAPTION, figure)

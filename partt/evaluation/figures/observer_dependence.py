@@ -1,4 +1,4 @@
-"""Signal efficiency and background rejection of the working points, against an observer such as pT."""
+"""Signal efficiency and background rejection at a working point, against an observer such as pT."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,30 +6,43 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.style import MARKERS, colour, plain
 from partt.evaluation.passing import Floats
 from partt.evaluation.roc import invert
 from partt.evaluation.summary import DiscriminantSummary
 from partt.evaluation.working_points import BinnedEfficiency, Request
 
-UNITS = {"jet_pt": r"jet $p_T$ [GeV]", "jet_eta": r"jet $\eta$", "jet_sdmass": r"jet $m_{SD}$ [GeV]"}
+LABELS = {"jet_pt": r"jet $p_T$ [GeV]", "jet_eta": r"jet $\eta$", "jet_sdmass": r"jet $m_{SD}$ [GeV]"}
+CAPTION = (
+    "At the first working point of each discriminant. Points in the same bin are drawn side by side; "
+    "arrows are lower limits, where no background jet passes."
+)
 
 
 def axis_label(observer: str) -> str:
-    """Return what to write below an axis."""
-    return UNITS.get(observer, plain(observer))
+    """Return the label of an observer's axis."""
+    return LABELS.get(observer, plain(observer))
 
 
-def draw_dependence(discriminants: Mapping[str, DiscriminantSummary], observer: str) -> Figure:
-    """Draw efficiency and rejection of the first working point of each discriminant."""
+def draw_dependence(discriminants: Mapping[str, DiscriminantSummary], observer: str, number: int) -> Drawing:
+    """Draw efficiency and rejection of the first working point of each discriminant.
+
+    The `number` of the observer names the files if its own name cannot.
+    """
     figure = Figure(figsize=(7.2, 7.0), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1, 1.2))
-    for number, one in enumerate(discriminants.values()):
+    for position, one in enumerate(discriminants.values()):
         working_point = one.working_points[0]
         signal, background = working_point.signal_by[observer], working_point.background_by[observer]
-        place = number - (len(discriminants) - 1) / 2
-        style = {"color": colour(one.class_number), "marker": MARKERS[number % len(MARKERS)], "markersize": 4,
-                 "linestyle": "none", "linewidth": 1.2}  # fmt: skip
+        place = position - (len(discriminants) - 1) / 2
+        style = {
+            "color": colour(one.class_number),
+            "marker": MARKERS[position % len(MARKERS)],
+            "markersize": 4,
+            "linestyle": "none",
+            "linewidth": 1.2,
+        }
         label = f"{plain(one.discriminant.title)}, {_spelled(working_point.point.request)}"
         centres = _centres(signal, place, len(discriminants))
         value, low, high = (values[signal.num_jets > 0] for values in signal.efficiency)
@@ -47,14 +60,16 @@ def draw_dependence(discriminants: Mapping[str, DiscriminantSummary], observer: 
     lower.set_ylabel(r"rejection $1/\epsilon_B$")
     lower.set_xlabel(axis_label(observer))
     figure.legend(loc="outside upper center", ncols=1 if len(discriminants) < 3 else 3, fontsize=8.5)
-    return figure
+    name = observer if observer.isidentifier() else f"observer_{number}"
+    title = f"Efficiency and rejection against {observer}"
+    return Drawing(f"efficiency_{name}", title, CAPTION, figure)
 
 
-def _centres(binned: BinnedEfficiency, place: float, number: int) -> Floats:
-    """Return bin centres (B,), moved so that points of different classes stand beside each other."""
+def _centres(binned: BinnedEfficiency, place: float, num_places: int) -> Floats:
+    """Return bin centres (B,), shifted so that points of different classes do not overlap."""
     (edges,) = binned.edges.values()
     widths = np.diff(edges)
-    return (edges[:-1] + edges[1:]) / 2 + widths * 0.7 * place / max(number, 2)
+    return (edges[:-1] + edges[1:]) / 2 + widths * 0.7 * place / max(num_places, 2)
 
 
 def _draw_rejection(

@@ -1,16 +1,19 @@
-"""Each score, for jets of its class and of the others."""
+"""Score distributions, for jets of each true class."""
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
+from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.style import colour, grid_shape, line, panels, plain
 from partt.evaluation.summary import Summary
 
+CAPTION = "Each score for jets of all true classes; its own class is filled."
 
-def draw_scores(summary: Summary) -> Figure:
-    """Draw a panel for each score: its own class filled, the others as lines."""
+
+def draw_scores(summary: Summary) -> Drawing:
+    """Draw a panel for each score: its own class filled, other classes as lines."""
     import mplhep  # noqa: PLC0415 - takes seconds to import
 
     names = summary.class_names
@@ -45,7 +48,7 @@ def draw_scores(summary: Summary) -> Figure:
     figure.supxlabel("score")
     figure.supylabel("density of jets")
     _add_legend(figure, summary)
-    return figure
+    return Drawing("scores", "Scores", CAPTION, figure)
 
 
 def _add_legend(figure: Figure, summary: Summary) -> None:

@@ -1,4 +1,4 @@
-"""How all figures look, and how they are written."""
+"""Style of all figures, and how they are written."""
 
 import base64
 import io
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from partt.atomic_files import atomic_path
 
-# Ten colours that people with any colour vision tell apart (M. Petroff, arXiv:2107.02270).
+# Ten colours that can be told apart with any colour vision (M. Petroff, arXiv:2107.02270).
 COLOURS = (
     "#3f90da", "#ffa90e", "#bd1f01", "#832db6", "#94a4a2",
     "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd",
@@ -48,12 +48,12 @@ def colour(number: int) -> str:
 
 
 def line(number: int) -> Any:
-    """Return a line style for the n-th class: with more than ten, colours repeat and lines differ."""
+    """Return the line style of the n-th class or model: it changes when colours repeat, after ten."""
     return LINES[number // len(COLOURS) % len(LINES)]
 
 
 def plain(name: str) -> str:
-    """Let a name stand as it is: matplotlib would read $ as mathematics."""
+    """Escape $, which would start mathematics in matplotlib."""
     return name.replace("$", r"\$")
 
 
@@ -63,32 +63,32 @@ def house_style() -> Iterator[None]:
     import mplhep  # noqa: PLC0415 - takes seconds to import
 
     with rc_context(mplhep.style.CMS), rc_context(_CHANGES), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box stands for it
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box is drawn instead
         yield
 
 
 def grid_shape(number: int) -> tuple[int, int]:
-    """Return rows and columns for small panels, with few gaps."""
+    """Return rows and columns for small panels, with few empty places."""
     columns = {1: 1, 2: 2, 3: 3, 4: 2, 5: 3, 6: 3, 9: 3, 10: 5}.get(number, 4)
     return -(-number // columns), columns
 
 
 def panels(figure: Figure, number: int, **options: Any) -> Sequence[Any]:
-    """Return axes for small panels, none of them empty."""
+    """Return the axes of small panels; empty places of the grid are removed."""
     rows, columns = grid_shape(number)
     axes = figure.subplots(rows, columns, squeeze=False, **options).ravel()
     for empty in axes[number:]:
         empty.remove()
-    for index in range(number):  # shared ticks belong below the last panel of each column
+    for index in range(number):  # tick labels go below the last panel of each column
         if index + columns >= number:
             axes[index].tick_params(labelbottom=True)
     return list(axes[:number])
 
 
 def write_figure(figure: Figure, folder: Path, name: str) -> str:
-    """Write a figure as PDF and PNG; return it as an SVG image, for a web page."""
+    """Write a figure as PDF and PNG; return it as SVG in a data URI, for a web page."""
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # it stays as it is: laying it out again takes longer than drawing
+    figure.set_layout_engine("none")  # keep the layout: computing it again takes longer than drawing
     for suffix in ("pdf", "png"):
         with atomic_path(folder / f"{name}.{suffix}") as temporary:
             figure.savefig(temporary, dpi=150)

@@ -1,5 +1,5 @@
 "use strict";
-// Headings sort their tables: numbers by data-value, the rest as text; once more turns the order.
+// Clicking a heading sorts its table: numbers by data-value, the rest as text; again: the other way.
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
   heads.forEach((head, column) => {
@@ -22,7 +22,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   });
 }
 
-// Pointing at a ROC curve shows the nearest point of it.
+// Pointing at a ROC curve shows its nearest point.
 for (const figure of document.querySelectorAll("figure[data-hover]")) {
   const panels = JSON.parse(figure.dataset.hover);
   const image = figure.querySelector("img");

@@ -1,49 +1,26 @@
-"""Which signals are told from which backgrounds, at which efficiencies: presets, and what users ask for."""
+"""Discriminants to evaluate: presets of data sets, and the choice of signals and backgrounds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from partt.config import did_you_mean
 from partt.errors import ConfigError
-from partt.evaluation.jets import ClassJets
-from partt.evaluation.passing import Floats
+from partt.scores.discriminants import Discriminant
 
 DEFAULT_EFFICIENCIES = (0.5,)
 
 
 @dataclass(frozen=True)
-class Discriminant:
-    """s_S / (s_S + s_B); with several backgrounds s_B is the sum of their scores, each times its fraction."""
+class QuotedDiscriminant(Discriminant):
+    """A discriminant of one signal, and the signal efficiencies at which the results table quotes it."""
 
-    signal: str
-    backgrounds: Mapping[str, float]
-    efficiencies: tuple[float, ...] = DEFAULT_EFFICIENCIES  # at which the results table quotes rejections
+    efficiencies: tuple[float, ...] = DEFAULT_EFFICIENCIES
 
     @property
-    def name(self) -> str:
-        """The name that it has in files."""
-        return f"{self.signal}_vs_{'_'.join(self.backgrounds)}"
-
-    @property
-    def title(self) -> str:
-        """The name that people read."""
-        fractions = set(self.backgrounds.values())
-        parts = [
-            name if len(fractions) == 1 else f"{fraction:g} {name}"
-            for name, fraction in self.backgrounds.items()
-        ]
-        return f"{self.signal} vs {' + '.join(parts)}"
-
-    def values(self, jets: ClassJets, class_names: Sequence[str]) -> Floats:
-        """Return the discriminant (n,) of jets; 0 where all of its scores are 0."""
-        signal = jets.scores[class_names.index(self.signal)].astype(np.float64)
-        total = signal.copy()
-        for name, fraction in self.backgrounds.items():
-            total += fraction * jets.scores[class_names.index(name)].astype(np.float64)
-        ratio: Floats = np.divide(signal, total, out=np.zeros_like(signal), where=total > 0)
-        return ratio
+    def signal(self) -> str:
+        """The signal class."""
+        (signal,) = self.signals
+        return signal
 
 
 @dataclass(frozen=True)
@@ -74,10 +51,10 @@ def choose_discriminants(
     preset: str | None = None,
     signals: Sequence[str] = (),
     backgrounds: Mapping[str, float] | None = None,
-) -> tuple[Discriminant, ...]:
-    """Return what is asked for, or what fits the classes: a preset that they match, or all against one.
+) -> tuple[QuotedDiscriminant, ...]:
+    """Return the discriminants asked for, else those of a preset that fits the classes, else all against one.
 
-    That one is the class called QCD, or the last one.
+    That one is the class called QCD, or the last class.
     """
     chosen = _find_preset(class_names, preset)
     if backgrounds:
@@ -85,8 +62,8 @@ def choose_discriminants(
     elif chosen is not None:
         against = {_match(chosen.background, class_names): 1.0}
     else:
-        by_habit = [name for name in class_names if plain_name(name) == "qcd"]
-        against = {by_habit[0] if by_habit else class_names[-1]: 1.0}
+        qcd = [name for name in class_names if plain_name(name) == "qcd"]
+        against = {qcd[0] if qcd else class_names[-1]: 1.0}
     if signals:
         wanted = [find_class(name, class_names) for name in signals]
     elif chosen is not None:
@@ -99,11 +76,11 @@ def choose_discriminants(
             raise ConfigError(f"{name!r} is both signal and background; choose another --background")
     if not wanted:
         raise ConfigError(f"no signal: the only class is {class_names[0]!r}")
-    return tuple(Discriminant(name, against, _efficiencies(name, chosen)) for name in wanted)
+    return tuple(QuotedDiscriminant((name,), against, _efficiencies(name, chosen)) for name in wanted)
 
 
 def find_class(name: str, class_names: Sequence[str]) -> str:
-    """Return the class that a user names."""
+    """Return a class given by a user, if it exists."""
     if name in class_names:
         return name
     raise ConfigError(
@@ -143,6 +120,6 @@ def _match(wanted: str, class_names: Sequence[str]) -> str:
 
 
 def plain_name(name: str) -> str:
-    """Spell a class without habits of naming: jet_isTop, isTop, top."""
+    """Normalise the spelling of a class: jet_isTop, isTop and T all become top."""
     plain = name.lower().removeprefix("jet_").removeprefix("is")
     return _ALIASES.get(plain, plain)

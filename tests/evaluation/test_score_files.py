@@ -1,4 +1,4 @@
-"""Prediction files of partt and weaver, ROOT and parquet; what is left out is counted, what is wrong is named."""
+"""Prediction files of partt and weaver, ROOT and parquet: rows left out are counted, faults are named."""
 
 import importlib
 import logging
@@ -13,8 +13,11 @@ import pytest
 import partt
 from partt.data.files.root_files import inspect_file, write_tree
 from partt.errors import DataError
-from partt.evaluation.inputs import open_score_files, read_scores, recognise
 from partt.evaluation.jets import scores_from_arrays
+from partt.evaluation.score_files import open_score_files, read_scores
+from partt.scores.columns import output_table, own_columns, recognise
+from partt.scores.discriminants import parse_discriminant
+from partt.scores.scores import Scores
 from toy_scores import CLASSES, random_scores, score_table, write_scores
 
 
@@ -43,6 +46,35 @@ def test_files_of_partt(tmp_path):
     np.testing.assert_array_equal(scores.of("Hbb").scores[0], table["score_QCD"][is_hbb])
     np.testing.assert_array_equal(scores.of("Hbb").observers["jet_pt"], table["jet_pt"][is_hbb])
     np.testing.assert_array_equal(scores.of("Hbb").weights, table["weight"][is_hbb])
+
+
+def test_what_prediction_writes_is_recognised(tmp_path):
+    """Class names that ROOT does not allow, discriminants and embeddings included."""
+    classes = ("QCD", "H->bb", "Tbl")
+    probabilities, labels = random_scores(50, classes=classes)
+    labels[3] = -1
+    scores = Scores(
+        class_names=classes,
+        probabilities=probabilities.astype(np.float64),
+        labels=labels,
+        observers={"jet_pt": np.linspace(500, 1000, 50, dtype=np.float32)},
+        selected=np.ones(50, dtype=bool),
+        bad=np.zeros(50, dtype=bool),
+        source_file="jets.root",
+        source_entry=np.arange(50),
+        embeddings=np.ones((50, 4), dtype=np.float32),
+    )
+    discriminants = [parse_discriminant("H->bb_vs_QCD", classes)]
+    table = output_table(scores, discriminants)
+    assert set(own_columns(classes, discriminants, embeddings=True)) | {"jet_pt"} == set(table)
+    write_tree(tmp_path / "scores.root", table)
+    file = recognise(inspect_file(str(tmp_path / "scores.root")))
+    names = ("QCD", "H__bb", "Tbl")
+    assert dict(file.score_columns) == {name: f"score_{name}" for name in names}
+    assert file.label_columns == tuple(f"label_{name}" for name in names)
+    assert file.observers == ("H__bb_vs_QCD", "jet_pt")
+    np.testing.assert_array_equal(file.labels(table, 0), labels)
+    same(read(tmp_path / "scores.root"), scores_from_arrays(names, probabilities, labels))
 
 
 def test_parquet(tmp_path):
@@ -96,7 +128,7 @@ def test_what_is_left_out_is_counted(tmp_path):
     table["score_Hbb"][5:20] = np.nan
     for name in CLASSES:
         table[f"label_{name}"][20:23] = 0
-    table["weight"][23:27] = [np.nan, np.inf, -np.inf, -1.0]  # the last one is a weight
+    table["weight"][23:27] = [np.nan, np.inf, -np.inf, -1.0]  # the last one is valid
     write_tree(tmp_path / "scores.root", table)
     scores = read(tmp_path / "scores.root", weights="weight")
     assert scores.left_out == {
@@ -120,7 +152,7 @@ def test_what_is_left_out_is_counted(tmp_path):
         (
             {"score_QCD": np.full(50, 3, dtype=np.float32)},
             [],
-            "entry 0 has a score outside 0 to 1; was the softmax",
+            "entry 0 has a score outside 0 to 1; is the softmax missing",
         ),
         (
             {"score_QCD": np.full(50, np.nan, dtype=np.float32)},
@@ -182,9 +214,9 @@ def test_one_class_files_without_observers_are_parts(tmp_path):
 
 def test_arrays_are_checked():
     probabilities, labels = random_scores(30)
-    with pytest.raises(DataError, match=r"scores have shape \(30, 3\); wanted: \(jets, 2\)"):
+    with pytest.raises(DataError, match=r"scores have shape \(30, 3\); expected: \(jets, 2\)"):
         scores_from_arrays(["a", "b"], probabilities, labels)
-    with pytest.raises(DataError, match=r"labels have shape \(29,\); wanted: \(30,\)"):
+    with pytest.raises(DataError, match=r"labels have shape \(29,\); expected: \(30,\)"):
         scores_from_arrays(CLASSES, probabilities, labels[1:])
     with pytest.raises(DataError, match=r"weights have shape"):
         scores_from_arrays(CLASSES, probabilities, labels, weights=[1.0])

@@ -18,7 +18,7 @@ _LATEX = {
 }
 LEGEND = (
     "68 % intervals, or the spread over seeds; with the number of background jets that pass. "
-    "> is a lower limit: none passes."
+    "> is a lower limit: no background jet passes."
 )
 
 
@@ -33,7 +33,7 @@ def to_markdown(table: ResultsTable) -> str:
 
 
 def to_latex(table: ResultsTable) -> str:
-    """Return a tabular for a paper; it needs the package booktabs."""
+    """Return a tabular for a paper; it needs the LaTeX package booktabs."""
     columns = table.columns
     lines = [
         rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
@@ -68,7 +68,7 @@ def to_csv(table: ResultsTable) -> str:
 
 
 def row_title(row: Row) -> str:
-    """Return the model with what must be said of it."""
+    """Return the model, with its source or its number of seeds."""
     if row.source:
         return f"{row.model} [{row.source}: another data set]"
     return f"{row.model} ({row.num_seeds} seeds)" if row.num_seeds > 1 else row.model

@@ -7,27 +7,33 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 
+from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.style import colour, grid_shape, line, plain
 from partt.evaluation.passing import Floats
 from partt.evaluation.summary import DiscriminantSummary
 
 Curves = Mapping[str, Mapping[str, DiscriminantSummary]]  # model -> discriminant
-ZOOM = 0.9  # where the efficiency axis starts if all curves are beyond, else at 0
+ZOOM = 0.9  # where the efficiency axis starts if no curve is below, else at 0
 MAX_RATIO = 3.0
-MIN_RATIO_JETS = 10  # background jets that pass, in both models; fewer make no ratio
+MIN_RATIO_JETS = 10  # background jets that pass in both models; no ratio with fewer
 X_LABEL = r"signal efficiency $\epsilon_S$"
 Y_LABEL = r"background rejection $1/\epsilon_B$"
+CAPTION = (
+    "Bands are 68 % intervals. A curve ends where no background jet passes. "
+    "Point at a curve to read off its values."
+)
 
 
-def draw_roc(curves: Curves) -> tuple[Figure, list[dict[str, Any]]]:
+def draw_roc(curves: Curves) -> Drawing:
     """Draw one model's curves in one panel, or several models in a panel for each discriminant.
 
-    Also return what a page needs to read points off the curves: places of the axes, their limits, the points.
+    The hover data: positions and limits of the axes, and the points of the curves.
     """
     names = list(dict.fromkeys(name for model in curves.values() for name in model))
     figure, hovers = _draw_compared(curves, names) if len(curves) > 1 else _draw_one(curves, names)
     figure.draw_without_rendering()  # the layout is known only now
-    return figure, [_hover(axes, drawn) for axes, drawn in hovers]
+    hover = [_hover(axes, drawn) for axes, drawn in hovers]
+    return Drawing("roc", "ROC curves", CAPTION, figure, hover)
 
 
 _Drawn = list[tuple[str, str, DiscriminantSummary]]  # label, colour, what
@@ -140,8 +146,8 @@ def _finish_ratio(axes: Any) -> None:
     values = np.concatenate([np.ones(1), *(line.get_ydata() for line in axes.get_lines())])
     axes.axhline(1.0, color="grey", linewidth=0.8, zorder=0)
     if len(values) == 1:
-        words = f"fewer than {MIN_RATIO_JETS} background jets"
-        axes.text(0.5, 0.2, words, transform=axes.transAxes, ha="center", fontsize=8, color="grey")
+        text = f"fewer than {MIN_RATIO_JETS} background jets"
+        axes.text(0.5, 0.2, text, transform=axes.transAxes, ha="center", fontsize=8, color="grey")
     axes.set_ylim(max(0.0, values.min() - 0.2), min(MAX_RATIO, values.max() + 0.2))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.style import colour
 
 PANELS = (
@@ -14,7 +15,10 @@ PANELS = (
 )
 
 
-def draw_training(epochs: Sequence[Mapping[str, Any]]) -> Figure:
+CAPTION = "Losses and metrics of the run."
+
+
+def draw_training(epochs: Sequence[Mapping[str, Any]]) -> Drawing:
     """Draw the epochs, lines of metrics.jsonl."""
     figure = Figure(figsize=(9.6, 4.0), layout="constrained")
     numbers = [line["epoch"] + 1 for line in epochs]
@@ -33,4 +37,4 @@ def draw_training(epochs: Sequence[Mapping[str, Any]]) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.xaxis.minorticks_off()
         axes.legend()
-    return figure
+    return Drawing("training", "Training", CAPTION, figure)

@@ -1,0 +1,97 @@
+"""What to evaluate: discriminants, working points, bins of observers; given by users or by default."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from partt.errors import ConfigError
+from partt.evaluation.jets import ScoresByClass
+from partt.evaluation.passing import Floats
+from partt.evaluation.presets import QuotedDiscriminant
+from partt.evaluation.working_points import Request
+
+DEFAULT_OBSERVERS = ("jet_pt", "jet_eta")
+DEFAULT_MASS = "jet_sdmass"
+MAX_BINS = 8  # of an observer, by default
+MASS_BINS = 25
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationSettings:
+    """What to evaluate."""
+
+    discriminants: tuple[QuotedDiscriminant, ...]
+    requests: tuple[Request, ...] = ()  # none: the efficiencies of the results table
+    bins: Mapping[str, Floats] | None = None  # observer -> edges
+    mass: tuple[str, Floats] | None = None  # observer, edges
+
+    def requests_for(self, discriminant: QuotedDiscriminant) -> tuple[Request, ...]:
+        """Return the working points of a discriminant; figures show the first."""
+        return self.requests or tuple(Request("eps_s", value) for value in discriminant.efficiencies)
+
+
+def parse_bins(texts: Sequence[str]) -> dict[str, Floats]:
+    """Read "jet_pt=500,600,800,1000"."""
+    bins = {}
+    for text in texts:
+        name, _, values = text.partition("=")
+        try:
+            edges = [float(value) for value in values.split(",")]
+        except ValueError:
+            edges = []
+        bins[name] = check_edges(name, edges)
+    return bins
+
+
+def check_edges(observer: str, edges: Sequence[float]) -> Floats:
+    """Return bin edges: at least two, finite and increasing."""
+    values = np.asarray(edges, dtype=np.float64)
+    if not observer or len(values) < 2 or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
+        raise ConfigError(
+            f"bins of {observer!r}: should be an observer and increasing edges, like jet_pt=500,750,1000"
+        )
+    return values
+
+
+def parse_backgrounds(texts: Sequence[str]) -> Mapping[str, float]:
+    """Read "QCD" or "QCD:0.9,Zqq:0.1"."""
+    backgrounds: dict[str, float] = {}
+    for part in (part for text in texts for part in text.split(",")):
+        name, colon, value = part.partition(":")
+        try:
+            fraction = float(value) if colon else 1.0
+        except ValueError:
+            fraction = 0.0
+        if not name or not 0 < fraction < np.inf or name in backgrounds:
+            raise ConfigError(f"background {part!r}: should be like QCD or QCD:0.9,Zqq:0.1, each class once")
+        backgrounds[name] = fraction
+    return backgrounds
+
+
+def default_edges(scores: ScoresByClass, observer: str, num_bins: int = MAX_BINS) -> Floats | None:
+    """Return round edges that hold nearly all jets; None if the observer is constant or never finite."""
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - slow to import
+
+    some = np.concatenate([jets.observers[observer][:: max(1, len(jets) // 20_000)] for jets in scores.jets])
+    known = some[np.isfinite(some)]
+    if len(known) == 0 or known.min() == known.max():
+        return None
+    low, high = np.quantile(known.astype(np.float64), [0.001, 0.999])
+    return np.asarray(
+        MaxNLocator(num_bins, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high), dtype=np.float64
+    )
+
+
+def default_bins(scores: ScoresByClass) -> dict[str, Floats]:
+    """Return bins of the usual observers, as far as the jets have them."""
+    known = scores.jets[0].observers
+    edges = {name: default_edges(scores, name) for name in DEFAULT_OBSERVERS if name in known}
+    return {name: values for name, values in edges.items() if values is not None}
+
+
+def mass_bins(scores: ScoresByClass, observer: str | None) -> tuple[str, Floats] | None:
+    """Return the observer for mass sculpting, by default the usual one, with its bins; None without any."""
+    name = observer or DEFAULT_MASS
+    edges = default_edges(scores, name, MASS_BINS) if name in scores.jets[0].observers else None
+    return None if edges is None else (name, edges)

@@ -1,0 +1,120 @@
+"""Files to predict: which can be read, and which columns each contributes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from partt.config import did_you_mean
+from partt.data.config.data_config import DataConfig
+from partt.data.files.info import FileInfo, is_number_type
+from partt.data.files.lists import InputFile
+from partt.data.files.root_files import MAX_CHUNK
+from partt.data.reading.jet_source import BadFile, BadFilePolicy, check_losses, open_files
+from partt.data.variables import missing_branches, names_for_index, require_branches
+from partt.errors import ConfigError, DataError
+from partt.jobs.progress import Progress
+from partt.prediction.options import Options
+from partt.scores.columns import label_columns, own_columns
+
+CHUNK_ENTRIES = MAX_CHUNK  # that are read, sorted by length and scored together
+
+
+@dataclass(frozen=True)
+class OpenedFile:
+    """A file to predict, and what is taken from it."""
+
+    info: FileInfo
+    sample: str  # NAME in NAME:GLOB
+    observers: tuple[str, ...]  # variables to copy
+    keep: tuple[str, ...]  # branches to copy
+    has_labels: bool
+
+    @property
+    def chunks(self) -> tuple[tuple[int, int], ...]:
+        """Entry ranges; one even for an empty file: its output has columns too."""
+        return self.info.chunks or ((0, 0),)
+
+
+@dataclass(frozen=True)
+class OpenedFiles:
+    """All files that can be predicted, the bad ones, and columns that cannot be copied."""
+
+    files: tuple[OpenedFile, ...]
+    bad_files: tuple[BadFile, ...]
+    left_out: tuple[str, ...]  # "name (why)"
+
+
+def open_inputs(
+    inputs: Sequence[InputFile],
+    config: DataConfig,
+    options: Options,
+    policy: BadFilePolicy,
+    progress: Progress | None = None,
+) -> OpenedFiles:
+    """Open all files and find out what they contain.
+
+    Every file must have the inputs of the network and of the selection. Observers and kept branches that one
+    file has must be in all of them; observers that no file has are left out.
+    """
+    needed = {*config.input_names} | names_for_index(config, "predict")
+    good, bad = open_files(inputs, config, needed, policy, max_chunk=CHUNK_ENTRIES, progress=progress)
+    infos = [info for _, info in good]
+    taken = own_columns(config.class_names, options.discriminants, embeddings=options.embeddings)
+    observers, absent = _observers(config, infos)
+    kept, unreadable = _kept(options.keep, infos)
+    clashes = {name: "a column of the output has this name" for name in [*observers, *kept] if name in taken}
+    labels = label_columns(config.class_names)
+    left_out = absent | unreadable | {name: why for name, why in clashes.items() if name not in labels}
+    observers = [name for name in observers if name not in taken]
+    kept = [name for name in kept if name not in [*taken, *observers]]
+
+    files: list[OpenedFile] = []
+    for sample, info in good:
+        try:
+            _require(config, observers, kept, info)
+        except DataError as error:
+            if not policy.skip:
+                raise
+            bad.append(BadFile(info.url, str(error)))
+            continue
+        has_labels = not missing_branches(config, config.label_variables, info)
+        files.append(OpenedFile(info, sample, tuple(observers), tuple(kept), has_labels))
+    check_losses(inputs, [(file.sample, file.info) for file in files], bad, policy)
+    return OpenedFiles(tuple(files), tuple(bad), tuple(f"{name} ({why})" for name, why in left_out.items()))
+
+
+def _observers(config: DataConfig, infos: Sequence[FileInfo]) -> tuple[list[str], dict[str, str]]:
+    """Return the observers and weights that some file has, and the observers that none has."""
+    wanted = list(dict.fromkeys([*config.observers, *_weight_branches(config)]))
+    found = [name for name in wanted if any(not missing_branches(config, [name], info) for info in infos)]
+    return found, {name: "in no file" for name in config.observers if name not in found and infos}
+
+
+def _kept(patterns: Sequence[str], infos: Sequence[FileInfo]) -> tuple[list[str], dict[str, str]]:
+    """Return the branches that patterns match, and those that cannot be read."""
+    types = {name: kind for info in reversed(infos) for name, kind in info.branches.items()}
+    kept: list[str] = []
+    unreadable: dict[str, str] = {}
+    for pattern in patterns:
+        names = [name for name in types if fnmatchcase(name, pattern)]
+        if not names and infos:
+            raise ConfigError(f"--keep {pattern!r} matches no branch{did_you_mean(pattern, list(types))}")
+        if pattern in names and not is_number_type(types[pattern]):
+            raise ConfigError(
+                f"--keep {pattern!r}: {types[pattern]}; only numbers and lists of numbers can be kept"
+            )
+        kept += [name for name in names if is_number_type(types[name])]
+        unreadable |= {name: types[name] for name in names if not is_number_type(types[name])}
+    return list(dict.fromkeys(kept)), unreadable
+
+
+def _require(config: DataConfig, observers: Sequence[str], kept: Sequence[str], info: FileInfo) -> None:
+    require_branches(config, observers, info)
+    missing = [name for name in kept if name not in info.branches]
+    if missing:
+        raise DataError(f"{info.where} lacks branches that --keep asks for: {', '.join(missing)}")
+
+
+def _weight_branches(config: DataConfig) -> tuple[str, ...]:
+    precomputed = config.weights is not None and config.weights.use_precomputed_weights
+    return config.weights.weight_branches if config.weights is not None and precomputed else ()

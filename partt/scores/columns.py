@@ -1,0 +1,182 @@
+"""Columns of prediction files: how partt writes them, and how partt's and weaver's are recognised.
+
+| column | |
+|---|---|
+| `score_<class>` | of each class |
+| `<S>_vs_<B>` | discriminants |
+| `label_<class>` | 1 for jets of the class, else 0; in labelled files |
+| observers, kept branches | under their own names |
+| `embedding` | if asked for |
+| `selected`, `bad`, `source_file`, `source_entry` | |
+
+weaver writes `score_<label branch>` (`score_label_QCD`), the label branches, `_label_` (the position of the
+true class) and observers.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from partt.data.files.info import FileInfo, is_number_type
+from partt.data.jagged import Array, Column, Table
+from partt.errors import ConfigError, DataError
+from partt.scores.discriminants import VS, Discriminant
+from partt.scores.scores import Scores
+
+SCORE = "score_"  # + class
+LABEL = "label_"  # + class
+EMBEDDING = "embedding"
+SELECTED = "selected"
+BAD = "bad"
+SOURCE_FILE = "source_file"
+SOURCE_ENTRY = "source_entry"
+WEAVER_LABEL = "_label_"
+WEAVER_SCORES = "scores"  # of its parquet files: lists of scores, without class names
+_NOT_OBSERVERS = {SELECTED, BAD, SOURCE_FILE, SOURCE_ENTRY, WEAVER_LABEL}
+
+
+# --- written ------------------------------------------------------------------------------------------
+
+
+def score_columns(class_names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the columns with the scores of each class."""
+    names = tuple(f"{SCORE}{column_name(name)}" for name in class_names)
+    for column in names:
+        same = [name for name, other in zip(class_names, names, strict=True) if other == column]
+        if len(same) > 1:
+            raise ConfigError(
+                f"the classes {' and '.join(map(repr, same))} would share the column {column}; rename one"
+            )
+    return names
+
+
+def label_columns(class_names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the columns with the labels of each class."""
+    return tuple(f"{LABEL}{column_name(name)}" for name in class_names)
+
+
+def discriminant_column(discriminant: Discriminant) -> str:
+    """Return the name of the column of a discriminant."""
+    return column_name(discriminant.name)
+
+
+def column_name(name: str) -> str:
+    """Replace what ROOT does not allow in names: anything but letters, digits and _ becomes _."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
+
+
+def own_columns(
+    class_names: Sequence[str], discriminants: Sequence[Discriminant], *, embeddings: bool
+) -> list[str]:
+    """Return the names of all columns that prediction may add, besides observers and kept branches."""
+    return [
+        *score_columns(class_names),
+        *map(discriminant_column, discriminants),
+        *label_columns(class_names),
+        *([EMBEDDING] if embeddings else []),
+        SELECTED,
+        BAD,
+        SOURCE_FILE,
+        SOURCE_ENTRY,
+    ]
+
+
+def output_table(scores: Scores, discriminants: Sequence[Discriminant]) -> Table:
+    """Return the columns that are written to a file, in their order."""
+    by_class = scores.probabilities.T  # (C, N)
+    table: dict[str, Column] = {
+        name: values.astype(np.float32)
+        for name, values in zip(score_columns(scores.class_names), by_class, strict=True)
+    }
+    for discriminant in discriminants:
+        values = discriminant.values(by_class, scores.class_names)
+        table[discriminant_column(discriminant)] = values.astype(np.float32)
+    if scores.labels is not None:
+        for number, name in enumerate(label_columns(scores.class_names)):
+            table[name] = (scores.labels == number).astype(np.int32)
+    table |= scores.observers
+    if scores.embeddings is not None:
+        table[EMBEDDING] = scores.embeddings
+    table[SELECTED] = scores.selected
+    table[BAD] = scores.bad
+    table[SOURCE_FILE] = np.full(len(scores), scores.source_file)
+    table[SOURCE_ENTRY] = scores.source_entry
+    return table
+
+
+# --- recognised ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ScoreFile:
+    """A prediction file, and what its columns are."""
+
+    info: FileInfo
+    score_columns: Mapping[str, str]  # class -> column
+    label_columns: tuple[str, ...]  # one for each class, or weaver's _label_ alone
+    observers: tuple[str, ...]  # discriminants among them
+
+    @property
+    def has_selected(self) -> bool:
+        """Whether the file has the column `selected`; without it, all jets are selected."""
+        return SELECTED in self.info.branches
+
+    def labels(self, columns: Mapping[str, Array], first: int) -> npt.NDArray[np.int64]:
+        """Return the position of each jet's class (N,), -1 if it has none; `first` is the entry of row 0."""
+        if self.label_columns == (WEAVER_LABEL,):
+            return columns[WEAVER_LABEL].astype(np.int64)
+        flags = np.stack([columns[name] != 0 for name in self.label_columns])
+        num_set = np.count_nonzero(flags, axis=0)
+        if (num_set > 1).any():
+            entry = int(np.flatnonzero(num_set > 1)[0])
+            both = [name for name, is_set in zip(self.label_columns, flags[:, entry], strict=True) if is_set]
+            raise DataError(f"{self.info.where}: entry {first + entry} has several labels: {', '.join(both)}")
+        return np.where(num_set == 1, flags.argmax(axis=0), -1)
+
+
+def recognise(info: FileInfo) -> ScoreFile:
+    """Find the scores, labels and observers of a prediction file of partt or weaver."""
+    columns = [name for name in info.branches if name.startswith(SCORE)]
+    by_class = {name.removeprefix(SCORE).removeprefix(LABEL): name for name in columns}
+    if not by_class:
+        hint = (
+            "its scores have no class names: write them as ROOT"
+            if WEAVER_SCORES in info.branches
+            else "is it an output of partt predict?"
+        )
+        raise DataError(f"{info.where} has no {SCORE}<class> columns ({hint})")
+    if len(by_class) < 2:
+        raise DataError(
+            f"{info.where} has scores of one class only, {next(iter(by_class))!r}; two are needed"
+        )
+    candidates = {
+        name: [label for label in (f"{LABEL}{name}", column.removeprefix(SCORE)) if label in info.branches]
+        for name, column in by_class.items()
+    }
+    missing = [name for name, found in candidates.items() if not found]
+    if not missing:
+        labels = tuple(found[0] for found in candidates.values())
+    elif WEAVER_LABEL in info.branches:
+        labels = (WEAVER_LABEL,)
+    elif len(missing) == len(candidates):
+        raise DataError(
+            f"{info.where} has no labels ({LABEL}{missing[0]}, ...): evaluation needs the true classes; "
+            "predict writes them if the input files have them"
+        )
+    else:
+        raise DataError(f"{info.where} has labels of some classes, but no {LABEL}{missing[0]}")
+    known = {*columns, *(label for found in candidates.values() for label in found), *_NOT_OBSERVERS}
+    observers = tuple(
+        name
+        for name, kind in info.branches.items()
+        if name not in known and is_number_type(kind) and not kind.endswith("[]")
+    )
+    return ScoreFile(info, by_class, labels, observers)
+
+
+def is_discriminant(column: str) -> bool:
+    """Tell whether a column is a discriminant, by its name."""
+    return VS in column
