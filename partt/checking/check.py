@@ -13,7 +13,7 @@ from partt.checking.check_report import CheckReport, GroupSummary, ValueSummary
 from partt.checking.check_values import UnitCheck, find_duplicates, fingerprints
 from partt.data.config.data_config import DataConfig
 from partt.data.files.lists import InputFile
-from partt.data.files.root_files import FileInfo, inspect_file
+from partt.data.files.tables import FileInfo, inspect_file
 from partt.data.packing import pack
 from partt.data.reading.jet_source import Progress, jet_weights
 from partt.data.reweighting import fit_reweighting
@@ -56,7 +56,7 @@ def check_files(
     opened: dict[str, list[OpenFile]] = {}
     for name, inputs in sets.items():
         prefix = f"{name}: " if len(sets) > 1 else ""
-        named = [InputFile(f"{prefix}{file.group or '(all)'}", file.url) for file in inputs]
+        named = [InputFile(f"{prefix}{file.sample or '(all)'}", file.url) for file in inputs]
         opened[name] = list(_open(config, named, purpose, limit, report))
     files = [file for pairs in opened.values() for _, file in pairs]
     if purpose == "predict":
@@ -86,7 +86,7 @@ def _open(
 ) -> Iterator[OpenFile]:
     """Yield the files that have all branches, shortened to the entries that are to be read."""
     for item in inputs:
-        summary = report.groups.setdefault(item.group, GroupSummary(item.group))
+        summary = report.groups.setdefault(item.sample, GroupSummary(item.sample))
         summary.num_files += 1
         try:
             file = inspect_file(item.url, config.treename)
@@ -102,7 +102,7 @@ def _open(
         if limit is not None and limit < file.num_entries:
             chunks = tuple((start, min(stop, limit)) for start, stop in file.chunks if start < limit)
             file = replace(file, num_entries=limit, chunks=chunks)
-        yield item.group, file
+        yield item.sample, file
 
 
 def _names(config: DataConfig, purpose: Purpose, file: FileInfo) -> set[str]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from partt.checking.check_report import CheckReport, ValueSummary
-from partt.data.files.root_files import FileInfo
+from partt.data.files.tables import FileInfo
 from partt.data.jagged import Array, Jagged
 from partt.data.jet_batch import JetBatch
 from partt.data.variables import Variables

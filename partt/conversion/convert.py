@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from partt.conversion.dataset import Dataset
-from partt.data.files.root_files import inspect_file, write_tree
+from partt.data.files.tables import inspect_file, write_table
 from partt.data.jagged import Table, num_jets
 from partt.errors import ConfigError, DataError, OutputError
 
@@ -65,7 +65,7 @@ def _convert(reader: Reader, inputs: Sequence[Path], out: Path, count: Callable[
             if done != expected:
                 raise DataError(f"{path}: {expected - done} jets are missing")
 
-    write_tree(out, tables())
+    write_table(out, tables())
     found = inspect_file(str(out)).num_entries
     if found != expected:
         out.unlink()

@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from partt.data.config.data_config import DataConfig
 from partt.data.files.access import without_secrets
-from partt.data.files.root_files import read_columns
+from partt.data.files.tables import read_columns
 from partt.data.jagged import Column, Jagged, Table, take
 from partt.data.variables import Variables, labels_of, names_for_index, passes_selection, read_variables
 from partt.errors import ParttError

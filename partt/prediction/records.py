@@ -14,7 +14,7 @@ import partt
 from partt.atomic_files import write_text
 from partt.config import Record
 from partt.data.files.access import is_remote, local_path, without_secrets
-from partt.data.files.root_files import read_note
+from partt.data.files.tables import read_note
 from partt.errors import ConfigError, DataError
 from partt.prediction.job import InputPlan, Options
 from partt.prediction.outputs import alone

@@ -25,7 +25,7 @@ from partt.conversion.convert import convert
 from partt.conversion.quark_gluon import open_quark_gluon
 from partt.data.config.data_config import load_data_config
 from partt.data.files.lists import InputFile
-from partt.data.files.root_files import inspect_file, read_columns
+from partt.data.files.tables import inspect_file, read_columns
 from partt.data.reading.batches import ordered_batches
 from partt.data.reading.jet_source import build_index, open_source
 from partt.errors import DataError

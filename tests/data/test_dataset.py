@@ -16,7 +16,7 @@ from jets import CLASSES, make_jets, write_jets
 from partt.config import shipped_file
 from partt.data.config.data_config import DataConfig, load_data_config
 from partt.data.files.lists import InputFile
-from partt.data.files.root_files import write_tree
+from partt.data.files.tables import write_table
 from partt.data.jagged import Jagged
 from partt.data.jet_batch import JetBatch, concatenate
 from partt.data.reading import batch_cache
@@ -286,7 +286,7 @@ def test_custom_labels(tmp_path):
 def test_prediction_without_labels(tmp_path):
     """Of three files, one has no labels, one has labels that are all 0, as in data."""
     jets = {name: column for name, column in make_jets(25).items() if not name.startswith("label_")}
-    write_tree(tmp_path / "a.root", jets)
+    write_table(tmp_path / "a.root", jets)
     none_set = {f"label_{name}": np.zeros(10, np.int32) for name in CLASSES}
     files = [
         InputFile("", str(tmp_path / "a.root")),

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from partt.data.config.data_config import DataConfig, load_data_config
-from partt.data.files.root_files import inspect_file, read_columns
+from partt.data.files.tables import inspect_file, read_columns
 from partt.data.jagged import Column, Jagged, Table, take
 from partt.data.made_up_jets import made_up_jets
 from partt.data.packing import pack

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from partt.atomic_files import atomic_path
 from partt.data.config.data_config import DataConfig
-from partt.data.files.root_files import FileInfo
+from partt.data.files.tables import FileInfo
 from partt.data.jagged import Column, Jagged
 from partt.data.jet_batch import JetBatch
 from partt.data.variables import Purpose
