@@ -278,7 +278,7 @@ def test_classes_that_sampling_never_draws(tmp_path, capsys):
     assert any("their jets get weight 0 and are never drawn" in text for text in texts(report, "warning"))
 
 
-def test_missing_observers_are_foretold(tmp_path, capsys):
+def test_missing_observers_are_reported(tmp_path, capsys):
     code, report = check(
         capsys, changed_config(tmp_path, observers=["jet_mas"]), write_jets(tmp_path / "a.root", 20)
     )
@@ -296,7 +296,7 @@ def test_a_prediction_can_do_without_observers_that_no_file_has(tmp_path, capsys
     code, report = check(capsys, config, *files, "--for", "predict")
     assert code == 3
     (error,) = texts(report, "error")
-    assert error == f"{files[0]}: lacks the observer jet_mas that other files have; predict them apart"
+    assert error == f"{files[0]}: lacks the observer jet_mas that other files have; predict it alone"
 
 
 def test_bad_jets_are_not_taken_for_copies(tmp_path, capsys):
