@@ -51,8 +51,8 @@ def check(
 ) -> CheckReport:
     """Check files against a data config, and the files to train on against those to test with.
 
-    `limit` is the number of entries that are read from each file; None reads everything. Problems of the files
-    are not raised but listed in the report.
+    `limit` is the number of entries that are read from each file; None reads everything. Problems of the
+    files are not raised but listed in the report.
     """
     config = load_data_config(config) if isinstance(config, str) else config
     sets = {"train": expand_files(train), "test": expand_files(test)}
