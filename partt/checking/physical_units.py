@@ -22,7 +22,7 @@ IMPACT_ERROR = re.compile(r"(d0|dz|dxy|ip).*err", re.IGNORECASE)
 
 @dataclass
 class UnitCheck:
-    """Median values by file: a network would learn the difference if one file has other units."""
+    """Median values by file: a network would learn the difference if one file had other units."""
 
     jet_pt: dict[str, ValueSummary] = field(default_factory=dict)
     impact_errors: dict[tuple[str, str], ValueSummary] = field(default_factory=dict)  # by branch and file

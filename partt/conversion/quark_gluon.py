@@ -2,7 +2,7 @@
 
 X holds pT, rapidity, azimuth and PDG code, padded with zeros; y is 1 for quarks, 0 for gluons. As in the
 published conversion (arXiv:2202.03772), particles are taken as massless, so that rapidity equals
-pseudorapidity, and sorted by falling pT.
+pseudorapidity, and sorted by decreasing pT.
 
 Axes: N jets, P slots for particles, T particles of all jets together.
 """

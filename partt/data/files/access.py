@@ -59,7 +59,7 @@ def local_path(url: str) -> str:
 
 
 def filesystem(url: str) -> tuple[Any, str]:
-    """Return the fsspec file system of a remote URL, and the path in it."""
+    """Return the fsspec file system of a remote URL, and the path in it; set missing timeouts."""
     for name, value in XROOTD_SETTINGS.items():
         os.environ.setdefault(name, value)
     options = fsspec.config.conf.setdefault("root", {})

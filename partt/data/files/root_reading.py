@@ -28,7 +28,7 @@ from partt.data.jagged import Column, from_awkward
 
 
 def inspect(url: str, tree: str | None, max_chunk: int) -> FileInfo:
-    """Parse a tree anew, and return what it holds."""
+    """Parse a tree, cached or not, and return what it holds."""
     parsed = _parse_and_cache(url, tree)
     return replace(parsed.info, chunks=make_chunks(parsed.boundaries, max_chunk))
 
@@ -100,12 +100,12 @@ def _read_baskets(
 
 def _decompress(body: memoryview, num_bytes: int) -> Bytes:
     """Decompress with uproot, which has all of ROOT's algorithms and checks LZ4's checksums."""
-    packed = uproot.source.chunk.Chunk.wrap(None, np.frombuffer(body, np.uint8))
+    compressed = uproot.source.chunk.Chunk.wrap(None, np.frombuffer(body, np.uint8))
     cursor = uproot.source.cursor.Cursor(0)
-    unpacked: Bytes = uproot.compression.decompress(packed, cursor, {}, len(body), num_bytes).raw_data
-    if len(unpacked) != num_bytes:
-        raise ValueError(f"decompressed to {len(unpacked)} bytes instead of {num_bytes}")
-    return unpacked
+    data: Bytes = uproot.compression.decompress(compressed, cursor, {}, len(body), num_bytes).raw_data
+    if len(data) != num_bytes:
+        raise ValueError(f"decompressed to {len(data)} bytes instead of {num_bytes}")
+    return data
 
 
 def _read_with_uproot(

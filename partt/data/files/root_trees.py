@@ -27,7 +27,7 @@ class ParsedTree:
     """All that reading a tree takes, without an open file."""
 
     info: FileInfo  # without chunks
-    names: frozenset[str | None]  # under which the tree can be asked for; None: as the only one
+    names: frozenset[str | None]  # that can be used to request the tree; None: it is the only one
     stamp: Stamp
     boundaries: Sequence[int]  # entries at which all branches start a basket or cluster
     layouts: Mapping[str, BasketLayout | None]  # None: only uproot can read the branch
@@ -78,7 +78,7 @@ def _open_local(url: str) -> BinaryIO:
 
 
 def check_header(url: str, size: int | None) -> None:
-    """Raise an error for an empty, foreign or truncated file, where uproot's message would be obscure."""
+    """Raise an error for a file that is empty, truncated or not ROOT; uproot's would be obscure."""
     if size == 0:
         raise DataError(f"{url}: the file is empty (0 bytes); copy or make it again")
     head = bytes(read_ranges(url, [(0, min(size or 64, 64))])[0])

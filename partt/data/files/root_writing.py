@@ -42,11 +42,11 @@ def write(
 
 
 def _find_collections(table: Table) -> Collections:
-    groups: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for name, column in table.items():
         prefix, underscore, rest = name.partition("_")
         if isinstance(column, Jagged) and prefix and underscore and rest:
-            groups.setdefault(prefix, []).append(rest)
+            found.setdefault(prefix, []).append(rest)
 
     def is_uniform(prefix: str, rests: list[str]) -> bool:
         offsets = [table[f"{prefix}_{rest}"].offsets for rest in rests]  # type: ignore[union-attr]
@@ -54,7 +54,7 @@ def _find_collections(table: Table) -> Collections:
 
     return {
         prefix: rests
-        for prefix, rests in groups.items()
+        for prefix, rests in found.items()
         if is_uniform(prefix, rests) and prefix not in table and f"n{prefix}" not in table
     }
 
