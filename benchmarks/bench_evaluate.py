@@ -74,11 +74,11 @@ def main() -> None:
     parser.add_argument("--weights", action="store_true", help="with weights too")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    from partt.data.files.root_files import write_tree
+    from partt.data.files.tables import write_table
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "scores.root"
-        write_tree(path, make_tables(options.jets))
+        write_table(path, make_tables(options.jets))
         found: dict[str, float | str] = {"jets": options.jets, "classes": len(CLASSES)}
         found |= measure(path, *(["--weights", "weight"] if options.weights else []))
     print(found)

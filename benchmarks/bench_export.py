@@ -35,7 +35,7 @@ def load_columns(count: int) -> Any:
     import numpy as np
 
     from partt.data.config.data_config import load_data_config
-    from partt.data.files.root_files import inspect_file
+    from partt.data.files.tables import inspect_file
     from partt.data.jagged import concatenate, take
     from partt.data.variables import Variables, read_variables
 

@@ -41,7 +41,7 @@ def load_jets(count: int) -> Any:
     import numpy as np
 
     from partt.data.config.data_config import load_data_config
-    from partt.data.files.root_files import inspect_file
+    from partt.data.files.tables import inspect_file
     from partt.data.jet_batch import concatenate
     from partt.data.packing import pack
     from partt.data.variables import read_variables

@@ -65,7 +65,7 @@ def write_file(path: Path, num_jets: int, files: str) -> None:
     import numpy as np
 
     from partt.data.config.data_config import load_data_config
-    from partt.data.files.root_files import read_columns, write_tree
+    from partt.data.files.tables import read_columns, write_table
     from partt.data.jagged import concatenate, take
     from partt.data.variables import file_branches, names_for
 
@@ -81,7 +81,7 @@ def write_file(path: Path, num_jets: int, files: str) -> None:
             some = order[: min(len(order), num_jets - start)]
             yield {name: take(column, some) for name, column in jets.items()}
 
-    write_tree(path, tables())
+    write_table(path, tables())
 
 
 def write_tagger(path: Path, name: str) -> Any:
@@ -107,7 +107,7 @@ def measure_rate(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     import partt
-    from partt.data.files.root_files import inspect_file
+    from partt.data.files.tables import inspect_file
     from partt.data.packing import pack
     from partt.data.variables import names_for, read_variables
 
@@ -225,7 +225,7 @@ def _compare_scores(folder: Path) -> None:
     """See that both computed the same."""
     import numpy as np
 
-    from partt.data.files.root_files import read_columns
+    from partt.data.files.tables import read_columns
 
     num_jets = WEAVER_JETS[0]
     ours = read_columns(str(folder / f"partt_{num_jets}.root"), ["score_QCD"])["score_QCD"]

@@ -78,7 +78,7 @@ def measure_partt(files: list[str]) -> dict[str, float]:
     from itertools import islice
 
     from partt.data.config.data_config import load_data_config
-    from partt.data.files import root_files
+    from partt.data.files.cache import FILE_CACHE
     from partt.data.files.lists import expand_files
     from partt.data.reading.batches import training_batches
     from partt.data.reading.jet_source import build_index, open_source
@@ -88,7 +88,7 @@ def measure_partt(files: list[str]) -> dict[str, float]:
     cache = Path(tempfile.mkdtemp())
 
     def batches(folder: Path | None = None):
-        root_files._tree_maps.clear()  # noqa: SLF001 - a cold start in one process
+        FILE_CACHE.trees.clear()  # a cold start in one process
         source = open_source(inputs, config, "train", cache=folder)
         index = build_index(source)
         return training_batches(source, index, batch_size=BATCH_SIZE, seed=0), index.num_jets // BATCH_SIZE

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from partt.data.files.root_files import write_tree
+from partt.data.files.tables import write_table
 from partt.data.jagged import num_jets
 from partt.simulation.card import load_detector
 from partt.simulation.detector.response import DetectorModel
@@ -63,7 +63,7 @@ def measure(label: str, num_rounds: int) -> dict[str, float]:
             )
         )
         with tempfile.TemporaryDirectory() as folder:
-            timed(lambda: write_tree(Path(folder) / "jets.root", table))  # noqa: B023
+            timed(lambda: write_table(Path(folder) / "jets.root", table))  # noqa: B023
         stages.append(seconds)
         jets_found += num_jets(table)
     per_event = 1000 / EVENTS_PER_BATCH

@@ -36,14 +36,14 @@ Seconds = dict[str, list[float]]  # "cpu" and "wall", of each epoch
 
 def write_jets(pattern: str, num_jets: int, folder: Path) -> list[Path]:
     """Write the same number of jets of each file to new files."""
-    from partt.data.files.root_files import inspect_file, read_columns, write_tree
+    from partt.data.files.tables import inspect_file, read_columns, write_table
 
     paths = sorted(map(Path, glob.glob(pattern)))  # noqa: PTH207
     if not paths:
         sys.exit(f"no files match {pattern}: give some with --files")
     for path in paths:
         branches = [name for name in inspect_file(str(path)).branches if name != "npart"]
-        write_tree(folder / path.name, read_columns(str(path), branches, 0, num_jets // len(paths)))
+        write_table(folder / path.name, read_columns(str(path), branches, 0, num_jets // len(paths)))
     return [folder / path.name for path in paths]
 
 
@@ -144,7 +144,7 @@ def train_weaver(files: list[Path]) -> Seconds:
 
 
 def _num_jets(files: list[Path]) -> int:
-    from partt.data.files.root_files import inspect_file
+    from partt.data.files.tables import inspect_file
 
     return sum(inspect_file(str(path)).num_entries for path in files) // BATCH_SIZE * BATCH_SIZE
 

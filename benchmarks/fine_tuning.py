@@ -29,7 +29,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 from partt.cli.main import main as partt
 from partt.data.files.lists import InputFile
-from partt.data.files.root_files import inspect_file, read_columns, write_tree
+from partt.data.files.tables import inspect_file, read_columns, write_table
 from partt.data.jagged import concatenate, take
 from partt.data.reading.batches import ordered_batches
 from partt.data.reading.jet_source import build_index, open_source
@@ -73,7 +73,7 @@ def draw_jets(jets: Path, folder: Path, num_jets: int, seed: int) -> None:
         for part, chosen in zip(parts, np.split(order, [num_jets, num_jets + num_jets // 2]), strict=True):
             parts[part].append({branch: take(column, chosen) for branch, column in table.items()})
     for part, tables in parts.items():
-        write_tree(folder / f"{part}.root", tables)
+        write_table(folder / f"{part}.root", tables)
 
 
 def train(folder: Path, out: Path, seed: int, *options: str) -> Path:

@@ -22,7 +22,7 @@ from sklearn.metrics import roc_auc_score
 from weaver.nn.model.ParticleNet import ParticleNet
 
 from partt.cli.main import main as partt_command
-from partt.data.files.root_files import read_columns
+from partt.data.files.tables import read_columns
 from partt.data.jagged import Jagged, Table
 from partt.simulation.processes import LABELS, PROCESSES
 

@@ -22,7 +22,7 @@ import numpy as np
 import partt
 from partt.conversion.jetclass_npz import open_jetclass_npz
 from partt.data.config.data_config import branches_to_read
-from partt.data.files.root_files import read_columns
+from partt.data.files.tables import read_columns
 from partt.data.jagged import Jagged, Table, num_jets, to_awkward
 from partt.evaluation.number_text import cell_text
 from partt.evaluation.results_table import Cell

@@ -19,7 +19,7 @@ from partt.cli.main import VERBS, main
 from partt.config import Record
 from partt.data.config import sections as data_config_schema
 from partt.data.config.data_config import DataConfig
-from partt.data.formulas.formula_functions import CONSTANTS, NUMPY_FUNCTIONS
+from partt.data.formulas.functions import CONSTANTS, NUMPY_FUNCTIONS
 from partt.model.registry import network_kind, network_names
 from partt.training import recipe
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from partt.data.files.root_files import write_tree
+from partt.data.files.tables import write_table
 from partt.data.jagged import Column, Jagged
 
 CLASSES = ("QCD", "Hbb", "Hcc", "Hgg", "H4q", "Hqql", "Zqq", "Wqq", "Tbqq", "Tbl")
@@ -71,5 +71,5 @@ def write_jets(
     path: Path, num_jets: int, classes: Sequence[str] = CLASSES, seed: int = 0, **changes: Column
 ) -> Path:
     """Write random jets to a ROOT file; `changes` replaces or adds branches."""
-    write_tree(path, make_jets(num_jets, classes, seed) | changes)
+    write_table(path, make_jets(num_jets, classes, seed) | changes)
     return path

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from partt.data.files.root_files import write_tree
+from partt.data.files.tables import write_table
 from partt.data.jagged import Jagged, Table
 
 PDG_IDS = {211: "ChargedHadron", 130: "NeutralHadron", 22: "Photon", 11: "Electron", 13: "Muon"}
@@ -45,7 +45,7 @@ def write_pfnano(path: Path, num_events: int = 20, seed: int = 0) -> Path:
         "FatJetPFCands_jetIdx": Jagged(rows[:, 0], table),
         "FatJetPFCands_pFCandsIdx": Jagged(rows[:, 1], table),
     }
-    write_tree(path, columns, tree="Events")
+    write_table(path, columns, tree="Events")
     return path
 
 

@@ -20,7 +20,7 @@ from conftest import FIXTURES, ROOT
 from jets import make_jets, write_jets
 from partt.cli.main import _build_parser, main
 from partt.data.config.data_config import load_data_config
-from partt.data.files.root_files import write_tree
+from partt.data.files.tables import write_table
 from partt.data.made_up_jets import made_up_jets
 from partt.model.registry import build_network, network_config
 from partt.tagger.tagger_file import new_tagger, save_tagger
@@ -68,7 +68,7 @@ def write_scores(path, seed: int) -> None:
     scores = (odds / odds.sum(axis=0)).astype(np.float32)
     observers = {name: jets[name] for name in ("jet_pt", "jet_eta", "jet_sdmass")}
     flags = {f"label_{name}": jets[f"label_{name}"] for name in CLASSES}
-    write_tree(path, {f"score_{name}": scores[i] for i, name in enumerate(CLASSES)} | flags | observers)
+    write_table(path, {f"score_{name}": scores[i] for i, name in enumerate(CLASSES)} | flags | observers)
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""Files + data config -> what would stop a training."""
+"""Files + data config -> what would stop or spoil a job."""

@@ -1,19 +1,20 @@
-"""Prove, before a long job, that files and data config fit together, and point at what looks wrong.
+"""`partt check` as a function: check that files and data config fit together, and report what looks wrong.
 
-The jets are read by the functions that a job reads them with. Axes: N jets, T particles of all jets together.
+Jets are read by the same functions as in a job.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from partt.checking.check_report import CheckReport, GroupSummary, ValueSummary
-from partt.checking.check_values import UnitCheck, find_duplicates, fingerprints
-from partt.data.config.data_config import DataConfig
-from partt.data.files.lists import InputFile
-from partt.data.files.root_files import FileInfo, inspect_file
+from partt.checking.duplicate_jets import find_duplicates, jet_hashes
+from partt.checking.findings import CheckReport, SampleSummary, ValueSummary
+from partt.checking.physical_units import UnitCheck
+from partt.data.config.data_config import DataConfig, load_data_config
+from partt.data.files.lists import InputFile, expand_files
+from partt.data.files.tables import FileInfo, inspect_file
 from partt.data.packing import pack
 from partt.data.reading.jet_source import jet_weights
 from partt.data.reweighting import fit_reweighting
@@ -31,33 +32,39 @@ from partt.data.variables import (
     require_branches,
     select,
 )
-from partt.errors import DataError, ParttError
+from partt.errors import ConfigError, DataError, ParttError
 from partt.jobs.progress import Progress
 
-ENTRIES_PER_FILE = 2000  # looked at if not told otherwise
+ENTRIES_PER_FILE = 2000  # that are read by default
 MAX_CLASS_RATIO = 20.0
 
-OpenFile = tuple[str, FileInfo]  # the name of its group, and the file
+OpenFile = tuple[str, FileInfo]  # with the name of its sample
 
 
-def check_files(
-    config: DataConfig,
-    sets: Mapping[str, Sequence[InputFile]],
+def check(
+    config: DataConfig | str,
+    train: Sequence[str],
+    test: Sequence[str] = (),
     *,
     purpose: Purpose = "train",
     limit: int | None = ENTRIES_PER_FILE,
     progress: Progress | None = None,
 ) -> CheckReport:
-    """Check sets of files ("train", "test"), each against the config and all against each other.
+    """Check files against a data config, and the files to train on against those to test with.
 
-    `limit` is the number of entries that are read of each file; None reads everything. Nothing is raised for
-    what is wrong with the files: it is in the report.
+    `limit` is the number of entries that are read from each file; None reads everything. Problems of the
+    files are not raised but listed in the report.
     """
+    config = load_data_config(config) if isinstance(config, str) else config
+    sets = {"train": expand_files(train), "test": expand_files(test)}
+    sets = {name: inputs for name, inputs in sets.items() if inputs}
+    if not sets:
+        raise ConfigError("no files to check: name some, for example 'data/*.root'")
     report = CheckReport()
     opened: dict[str, list[OpenFile]] = {}
     for name, inputs in sets.items():
         prefix = f"{name}: " if len(sets) > 1 else ""
-        named = [InputFile(f"{prefix}{file.group or '(all)'}", file.url) for file in inputs]
+        named = [InputFile(f"{prefix}{file.sample or '(all)'}", file.url) for file in inputs]
         opened[name] = list(_open(config, named, purpose, limit, report))
     files = [file for pairs in opened.values() for _, file in pairs]
     if purpose == "predict":
@@ -65,7 +72,7 @@ def check_files(
     _compare_types(files, file_branches(config, names_for(config, purpose)), report)
     config = _fit(config, files, purpose, limit, report)
     units = UnitCheck()
-    jets: dict[str, npt.NDArray[np.uint64]] = {}
+    hashes: dict[str, npt.NDArray[np.uint64]] = {}
     done = 0
     for name, pairs in opened.items():
         parts = [np.empty(0, np.uint64)]
@@ -74,20 +81,20 @@ def check_files(
             done += 1
             if progress:
                 progress(done, len(files))
-        jets[name] = np.concatenate(parts)
+        hashes[name] = np.concatenate(parts)
     _check_totals(config, purpose, report)
     _check_jets(config, report)
     units.report(report)
-    find_duplicates({name: [file for _, file in pairs] for name, pairs in opened.items()}, jets, report)
+    find_duplicates({name: [file for _, file in pairs] for name, pairs in opened.items()}, hashes, report)
     return report
 
 
 def _open(
     config: DataConfig, inputs: Sequence[InputFile], purpose: Purpose, limit: int | None, report: CheckReport
 ) -> Iterator[OpenFile]:
-    """Yield the files that have all branches, shortened to the entries that are to be read."""
+    """Yield the files that have all branches, cut to the entries that will be read."""
     for item in inputs:
-        summary = report.groups.setdefault(item.group, GroupSummary(item.group))
+        summary = report.samples.setdefault(item.sample, SampleSummary(item.sample))
         summary.num_files += 1
         try:
             file = inspect_file(item.url, config.treename)
@@ -103,11 +110,11 @@ def _open(
         if limit is not None and limit < file.num_entries:
             chunks = tuple((start, min(stop, limit)) for start, stop in file.chunks if start < limit)
             file = replace(file, num_entries=limit, chunks=chunks)
-        yield item.group, file
+        yield item.sample, file
 
 
 def _names(config: DataConfig, purpose: Purpose, file: FileInfo) -> set[str]:
-    """Return the variables that a job reads of a file; a prediction does without observers."""
+    """Return the variables that a job reads from a file; for prediction, observers are optional."""
     names = names_for(config, purpose)
     if purpose == "train":
         return names
@@ -116,14 +123,14 @@ def _names(config: DataConfig, purpose: Purpose, file: FileInfo) -> set[str]:
 
 
 def _check_observers(config: DataConfig, files: Sequence[FileInfo], report: CheckReport) -> None:
-    """Foretell what predictions carry along: what no file has is left out, what one has all must have."""
+    """Report missing observers: predictions lack those that no file has, and need the rest in every file."""
     for name in config.observers:
         lacking = [file for file in files if missing_branches(config, [name], file)]
         if lacking and len(lacking) == len(files):
             report.warn(f"observer {name}", "is in no file: the predictions will not have it")
         elif lacking:
             for file in lacking:
-                report.error(file.url, f"lacks the observer {name} that other files have; predict them apart")
+                report.error(file.url, f"lacks the observer {name} that other files have; predict it alone")
 
 
 def _compare_types(files: Sequence[FileInfo], branches: Iterable[str], report: CheckReport) -> None:
@@ -141,7 +148,7 @@ def _compare_types(files: Sequence[FileInfo], branches: Iterable[str], report: C
 def _fit(
     config: DataConfig, files: Sequence[FileInfo], purpose: Purpose, limit: int | None, report: CheckReport
 ) -> DataConfig:
-    """Fit what the config leaves open; if that fails, go on with raw values and without weights."""
+    """Fit standardisation and weights; if that fails, continue with raw values and without weights."""
     try:
         config = fit_standardization(config, files)
         return fit_reweighting(config, files) if purpose == "train" else config
@@ -157,10 +164,10 @@ def _fit(
 def _check_file(
     config: DataConfig, opened: OpenFile, purpose: Purpose, report: CheckReport, units: UnitCheck
 ) -> npt.NDArray[np.uint64]:
-    """Read a file's entries as a job would; return a fingerprint of each selected jet."""
-    group, file = opened
-    found = [np.empty(0, np.uint64)]
-    summary = report.groups[group]
+    """Read the entries of a file as a job would; return the hashes of the selected jets."""
+    sample, file = opened
+    hashes = [np.empty(0, np.uint64)]
+    summary = report.samples[sample]
     names = _names(config, purpose, file)
     carried = () if purpose == "train" else config.observers
     carried = tuple(name for name in carried if name in names)
@@ -176,13 +183,13 @@ def _check_file(
             if purpose == "train":
                 _count_classes(config, selected, summary)
                 report.sum_weights += float(jet_weights(config, selected).sum(dtype=np.float64))
-            found.append(_read_jets(config, selected, carried, report, units))
+            hashes.append(_read_jets(config, selected, carried, report, units))
     except ParttError as error:
         report.error(file.url, str(error))
-    return np.concatenate(found)
+    return np.concatenate(hashes)
 
 
-def _count_classes(config: DataConfig, variables: Variables, summary: GroupSummary) -> None:
+def _count_classes(config: DataConfig, variables: Variables, summary: SampleSummary) -> None:
     counts = np.bincount(labels_of(config, variables), minlength=len(config.class_names))
     for name, count in zip(config.class_names, counts.tolist(), strict=True):
         summary.jets_by_class[name] = summary.jets_by_class.get(name, 0) + count
@@ -205,7 +212,7 @@ def _read_jets(
     report.longest_jet = max(report.longest_jet, int(full_lengths.max()) if len(batch) else 0)
     if batch.bad.any() and report.first_bad_jet is None:
         report.first_bad_jet = f"{variables.url}, entry {int(batch.source_entry[batch.bad][0])}"
-    return fingerprints(variables)
+    return jet_hashes(variables)
 
 
 def _check_totals(config: DataConfig, purpose: Purpose, report: CheckReport) -> None:
@@ -221,7 +228,7 @@ def _check_totals(config: DataConfig, purpose: Purpose, report: CheckReport) -> 
             "weights", f"the sum of the jets' weights is {report.sum_weights:g}; it must be positive"
         )
     counts = {
-        name: sum(group.jets_by_class.get(name, 0) for group in report.groups.values())
+        name: sum(sample.jets_by_class.get(name, 0) for sample in report.samples.values())
         for name in config.class_names
     }
     for name, count in counts.items():
@@ -239,7 +246,7 @@ def _check_totals(config: DataConfig, purpose: Purpose, report: CheckReport) -> 
         if left_out and config.labels.type == "simple":
             report.warn(
                 "weights.reweight_classes",
-                f"{', '.join(sorted(left_out))} are not in it: their jets get weight 0 and are never drawn",
+                f"{', '.join(sorted(left_out))} are not listed: their jets get weight 0 and are never drawn",
             )
 
 
@@ -264,5 +271,5 @@ def _check_jets(config: DataConfig, report: CheckReport) -> None:
         report.warn(
             "jets",
             f"{fraction:.2%} have more than {config.particles.length} particles (up to {report.longest_jet}) "
-            "and are cut; inputs.pf_features.length sets where",
+            "and are cut; inputs.pf_features.length sets the limit",
         )

@@ -1,4 +1,4 @@
-"""`partt check`: prove that a data config fits some files, and look at what they hold."""
+"""`partt check`: check files against a data config, and summarise their contents."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ from partt.cli.screen import make_console, progress_bar
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from partt.checking.check_report import CheckReport, ValueSummary
+    from partt.checking.findings import CheckReport, ValueSummary
 
 EXAMPLES = """\
 examples:
@@ -35,9 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", metavar="FILES", nargs="*", help="files to train on: NAME:GLOB, GLOB, @LIST or URL"
     )
-    parser.add_argument("--train", metavar="FILES", nargs="+", default=[], help="the same, as an option")
+    parser.add_argument("--train", metavar="FILES", nargs="+", default=[], help="like FILES")
     parser.add_argument(
-        "--test", metavar="FILES", nargs="+", default=[], help="files that must share no jet with them"
+        "--test",
+        metavar="FILES",
+        nargs="+",
+        default=[],
+        help="files that must not share jets with FILES",
     )
     parser.add_argument(
         "--for",
@@ -48,33 +52,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     amount = parser.add_mutually_exclusive_group()
     amount.add_argument(
-        "--deep", action="store_true", help="read every entry, not just the first ones of each file"
+        "--deep", action="store_true", help="read every entry, not only the first ones of each file"
     )
     amount.add_argument(
         "--limit",
         metavar="N",
         type=positive,
         default=2000,
-        help="entries to read of each file (default: 2000)",
+        help="entries to read from each file (default: 2000)",
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check the files and print the report."""
-    from partt.checking.check import check_files
-    from partt.data.config.data_config import load_data_config
-    from partt.data.files.lists import expand_files
-    from partt.errors import ConfigError, DataError
+    """Check the files and print the report; exit code 3 if there are errors."""
+    from partt.checking.check import check
+    from partt.errors import DataError
 
-    config = load_data_config(options.config)
-    sets = {"train": expand_files([*options.files, *options.train]), "test": expand_files(options.test)}
-    sets = {name: files for name, files in sets.items() if files}
-    if not sets:
-        raise ConfigError("no files to check: name some, for example 'data/*.root'")
-    limit = None if options.deep else options.limit
     with progress_bar("checking", unit="files", show=not options.json) as progress:
-        report = check_files(config, sets, purpose=options.purpose, limit=limit, progress=progress)
+        report = check(
+            options.config,
+            [*options.files, *options.train],
+            options.test,
+            purpose=options.purpose,
+            limit=None if options.deep else options.limit,
+            progress=progress,
+        )
     if options.json:
         print(json.dumps(_as_json(report), indent=2))
     else:
@@ -84,12 +87,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _print(report: "CheckReport", console: Console) -> None:
     new_variables = {name: values for name, values in report.inputs.items() if name not in report.branches}
-    console.print(_group_table(report))
-    if any(group.jets_by_class for group in report.groups.values()):
+    console.print(_sample_table(report))
+    if any(sample.jets_by_class for sample in report.samples.values()):
         console.print(_class_table(report))
     for title, summaries in (
         ("branches", report.branches),
-        ("inputs made of them, before standardisation", new_variables),
+        ("inputs computed from them, before standardisation", new_variables),
     ):
         if summaries:
             console.print(_value_table(title, summaries.values()))
@@ -105,26 +108,26 @@ def _print(report: "CheckReport", console: Console) -> None:
     elif report.is_complete:
         console.print("[green]ready[/]: every entry was read")
     else:
-        console.print("[green]ready[/], as far as the first entries of each file tell; --deep reads them all")
+        console.print("[green]ready[/], judging by the first entries of each file; --deep reads them all")
 
 
-def _group_table(report: "CheckReport") -> Table:
+def _sample_table(report: "CheckReport") -> Table:
     table = Table("files", title="files")
     for title in ("number", "entries", "read", "selected"):
         table.add_column(title, justify="right")
-    for group in report.groups.values():
-        counts = (group.num_files, group.num_entries, group.num_read, group.num_selected)
-        table.add_row(group.name, *(f"{count:,}" for count in counts))
+    for sample in report.samples.values():
+        counts = (sample.num_files, sample.num_entries, sample.num_read, sample.num_selected)
+        table.add_row(sample.name, *(f"{count:,}" for count in counts))
     return table
 
 
 def _class_table(report: "CheckReport") -> Table:
-    classes = list(dict.fromkeys(name for group in report.groups.values() for name in group.jets_by_class))
+    classes = list(dict.fromkeys(name for sample in report.samples.values() for name in sample.jets_by_class))
     table = Table("files", title="selected jets by class, of those read", show_edge=False)
     for name in classes:
         table.add_column(name, justify="right")
-    for group in report.groups.values():
-        table.add_row(group.name, *(f"{group.jets_by_class.get(name, 0):,}" for name in classes))
+    for sample in report.samples.values():
+        table.add_row(sample.name, *(f"{sample.jets_by_class.get(name, 0):,}" for name in classes))
     return table
 
 
@@ -157,7 +160,7 @@ def _as_json(report: "CheckReport") -> dict[str, Any]:
 
     return {
         "ready": report.num_errors == 0,
-        "groups": [asdict(group) for group in report.groups.values()],
+        "groups": [asdict(sample) for sample in report.samples.values()],
         "jets": {
             "selected": report.num_jets,
             "without_particles": report.num_without_particles,

@@ -1,14 +1,9 @@
-"""`partt convert`: turn public datasets into ROOT files, every event kept."""
+"""`partt convert`: turn public datasets into ROOT files, without losing an event."""
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from partt.cli.screen import progress_bar
-from partt.errors import ConfigError
-
-if TYPE_CHECKING:
-    from partt.conversion.convert import Reader
 
 FORMATS = {
     "toplandscape": "HDF5, doi 10.5281/zenodo.2603256; for the config top_landscape_kin",
@@ -43,26 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Convert the files, and say what was written."""
+    """Convert the files, and print what was written."""
     from partt.conversion.convert import convert
 
     with progress_bar("converting", unit="jets") as progress:
-        written = convert(_reader(options.format), options.inputs, options.out, progress)
+        written = convert(options.format, options.inputs, options.out, progress)
     for path, num_jets in written.items():
         print(f"{path}: {num_jets:,} jets")
-
-
-def _reader(name: str) -> "Reader":
-    if name == "quarkgluon":
-        from partt.conversion.quark_gluon import open_quark_gluon
-
-        return open_quark_gluon
-    if name == "jetclass-npz":
-        from partt.conversion.jetclass_npz import open_jetclass_npz
-
-        return open_jetclass_npz
-    try:
-        from partt.conversion.top_landscape import open_top_landscape
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name} is missing: pip install 'partt[convert]'") from error
-    return open_top_landscape

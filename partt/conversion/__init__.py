@@ -1,1 +1,1 @@
-"""Public datasets (HDF5, NPZ) -> ROOT, every event kept."""
+"""Public datasets (HDF5, NPZ) -> ROOT files with every event."""

@@ -3,71 +3,94 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from partt.conversion.dataset import Dataset
-from partt.data.files.root_files import inspect_file, write_tree
+from partt.conversion.jetclass_npz import open_jetclass_npz
+from partt.conversion.quark_gluon import open_quark_gluon
+from partt.data.files.tables import inspect_file, write_table
 from partt.data.jagged import Table, num_jets
 from partt.errors import ConfigError, DataError, OutputError
 
-Reader = Callable[[Path], AbstractContextManager[Dataset]]
-Progress = Callable[[int, int], None]  # jets written, jets of all files
+DatasetFormat: TypeAlias = Literal["toplandscape", "quarkgluon", "jetclass-npz"]
+Progress = Callable[[int, int], None]  # jets written, jets in all files
+_Opener: TypeAlias = Callable[[Path], AbstractContextManager[Dataset]]
 
 
 def convert(
-    reader: Reader, inputs: Sequence[Path], out: Path, progress: Progress = lambda _done, _total: None
+    dataset_format: DatasetFormat,
+    inputs: Sequence[Path],
+    out: Path,
+    progress: Progress = lambda _done, _total: None,
 ) -> dict[Path, int]:
-    """Convert files; return the jets of each ROOT file.
+    """Convert files; return the number of jets in each ROOT file.
 
-    `out` ends in .root: one file with the jets of all inputs, one after another. Otherwise it is a folder,
-    with a ROOT file for each input.
+    If `out` ends in .root, it becomes one file with the jets of all inputs, in order. Otherwise it is a
+    folder, with a ROOT file for each input.
     """
-    plan = {out: list(inputs)} if out.suffix == ".root" else _one_each(inputs, out)
-    total = sum(_count(reader, path) for path in inputs)  # also sees, before any work, that all can be read
+    open_dataset = _opener(dataset_format)
+    sources = {out: list(inputs)} if out.suffix == ".root" else _one_output_each(inputs, out)
+    total = sum(_count_jets(open_dataset, path) for path in inputs)  # also finds unreadable files at once
     done = 0
 
-    def count(jets: int) -> None:
+    def add_progress(jets: int) -> None:
         nonlocal done
         done += jets
         progress(done, total)
 
-    return {path: _convert(reader, parts, path, count) for path, parts in plan.items()}
+    return {path: _write(open_dataset, parts, path, add_progress) for path, parts in sources.items()}
 
 
-def _one_each(inputs: Sequence[Path], out: Path) -> Mapping[Path, list[Path]]:
-    plan: dict[Path, list[Path]] = {}
+def _opener(dataset_format: DatasetFormat) -> _Opener:
+    if dataset_format == "quarkgluon":
+        return open_quark_gluon
+    if dataset_format == "jetclass-npz":
+        return open_jetclass_npz
+    try:
+        from partt.conversion.top_landscape import open_top_landscape  # noqa: PLC0415 - h5py is optional
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is missing: pip install 'partt[convert]'") from error
+    return open_top_landscape
+
+
+def _one_output_each(inputs: Sequence[Path], folder: Path) -> Mapping[Path, list[Path]]:
+    sources: dict[Path, list[Path]] = {}
     for path in inputs:
-        target = out / f"{path.stem}.root"
-        if target in plan:
-            raise ConfigError(f"{plan[target][0]} and {path} would both become {target}; rename one of them")
-        plan[target] = [path]
-    return plan
+        target = folder / f"{path.stem}.root"
+        if target in sources:
+            both = f"{sources[target][0]} and {path}"
+            raise ConfigError(f"{both} would both become {target}; rename one of them")
+        sources[target] = [path]
+    return sources
 
 
-def _count(reader: Reader, path: Path) -> int:
-    with reader(path) as dataset:
+def _count_jets(open_dataset: _Opener, path: Path) -> int:
+    with open_dataset(path) as dataset:
         return dataset.num_jets
 
 
-def _convert(reader: Reader, inputs: Sequence[Path], out: Path, count: Callable[[int], None]) -> int:
-    """Write one ROOT file; it gets its name only if it has every jet."""
+def _write(
+    open_dataset: _Opener, inputs: Sequence[Path], out: Path, add_progress: Callable[[int], None]
+) -> int:
+    """Write one ROOT file, and compare the number of jets with that of the inputs."""
     expected = 0
 
     def tables() -> Iterator[Table]:
         nonlocal expected
         done = 0
         for path in inputs:
-            with reader(path) as dataset:
+            with open_dataset(path) as dataset:
                 expected += dataset.num_jets
                 for table in dataset.tables:
                     yield table
                     done += num_jets(table)
-                    count(num_jets(table))
+                    add_progress(num_jets(table))
             if done != expected:
                 raise DataError(f"{path}: {expected - done} jets are missing")
 
-    write_tree(out, tables())
+    write_table(out, tables())
     found = inspect_file(str(out)).num_entries
     if found != expected:
         out.unlink()
-        raise OutputError(f"{out}: {expected} jets were written, {found} are there; is the disk sound?")
+        raise OutputError(f"{out}: {expected} jets were written, {found} found; is the disk faulty?")
     return found

@@ -1,4 +1,4 @@
-"""A file of another format: how many jets it has, and the jets themselves, a table at a time."""
+"""What all formats share: a dataset as a stream of tables, and checks of its values."""
 
 import math
 from collections.abc import Iterator
@@ -11,26 +11,26 @@ import numpy as np
 from partt.data.jagged import Array, Table
 from partt.errors import DataError
 
-JETS_PER_TABLE = 1000  # per basket of the ROOT file: keeps memory flat
+JETS_PER_TABLE = 1000  # and per basket of the ROOT file; limits memory
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Jets in the order of the file; the tables are read when they are asked for."""
+    """Jets in the order of the file; tables are read one at a time."""
 
     num_jets: int
     tables: Iterator[Table]
 
 
 def ranges(num_jets: int) -> Iterator[tuple[int, int]]:
-    """Yield first entry and first entry after, for each table; a file without jets has one, empty."""
+    """Yield start and stop (excluded) of each table; a file without jets gives one empty table."""
     for start in range(0, max(num_jets, 1), JETS_PER_TABLE):
         yield start, min(start + JETS_PER_TABLE, num_jets)
 
 
 @contextmanager
-def reported(path: Path, what: str, kind: str, errors: tuple[type[Exception], ...]) -> Iterator[None]:
-    """Turn whatever a broken file of some kind makes its reader raise into one clear error."""
+def reading_errors(path: Path, what: str, kind: str, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Turn the errors that a broken file causes in its reader into one clear DataError."""
     try:
         yield
     except FileNotFoundError as error:
@@ -44,21 +44,21 @@ def reported(path: Path, what: str, kind: str, errors: tuple[type[Exception], ..
 
 def check_finite(values: Array, what: str, path: Path, first_entry: int) -> None:
     """Raise an error that names the first entry (axis 0) that is not finite."""
-    finite = _all_of_entry(np.isfinite(values))
+    finite = _all_within_entry(np.isfinite(values))
     if not finite.all():
         entry = first_entry + int(np.argmin(finite))
-        raise DataError(f"{path}, entry {entry}: {what} is not finite: the file is damaged, copy it again")
+        raise DataError(f"{path}, entry {entry}: {what} is not finite; the file is damaged, copy it again")
 
 
 def checked_labels(values: Array, what: str, path: Path, first_entry: int) -> Array:
     """Return labels as integers; raise an error that names the first that is neither 0 nor 1."""
-    good = _all_of_entry(np.isin(values, (0, 1)))
+    good = _all_within_entry(np.isin(values, (0, 1)))
     if not good.all():
         jet = int(np.argmin(good))
         raise DataError(f"{path}, entry {first_entry + jet}: {what} must be 0 or 1, not {values[jet]}")
     return values.astype(np.int32)
 
 
-def _all_of_entry(good: Array) -> Array:
+def _all_within_entry(good: Array) -> Array:
     flat = good.reshape(len(good), math.prod(good.shape[1:]))
     return np.asarray(flat.all(axis=1))

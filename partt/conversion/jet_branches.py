@@ -1,6 +1,6 @@
-"""Momenta of particles -> the branches that data configs ask for; jets are the sum of their particles.
+"""Momenta of particles -> branches of particles and jets; a jet is the sum of its particles.
 
-Axes: N jets, P places for particles, T particles of all jets together.
+Axes: N jets, P slots for particles, T particles of all jets together.
 """
 
 import numpy as np
@@ -9,19 +9,19 @@ import numpy.typing as npt
 from partt.data.jagged import Array, Column, Jagged
 
 Offsets = npt.NDArray[np.int64]
-TINY = 1e-36  # GeV; keeps the direction of a particle along the beam finite
+TINY = 1e-36  # GeV; keeps the pseudorapidity along the beam finite
 
 
-def packed(real: npt.NDArray[np.bool_]) -> Offsets:
-    """Return the offsets (N + 1,) of values[real], for places (N, P) that hold a particle or nothing."""
+def jet_offsets(real: npt.NDArray[np.bool_]) -> Offsets:
+    """Return the offsets (N + 1,) of values[real]; `real` (N, P) marks the slots that hold a particle."""
     return np.concatenate([[0], np.cumsum(real.sum(axis=1))])
 
 
 def jet_branches(px: Array, py: Array, pz: Array, energy: Array, offsets: Offsets) -> dict[str, Column]:
-    """Return the branches of particles (T,) in GeV, and of jets that are the sum of their particles.
+    """Return the branches of particles (T,), in GeV, and of their jets (N,).
 
-    part_deta has the sign of jet_eta, as in JetClass; jet_nparticles is also called n_parts, because the
-    published configs of the top and quark-gluon datasets do.
+    part_deta is multiplied by the sign of jet_eta, as in JetClass. jet_nparticles is also written as n_parts,
+    its name in the published configs of the top and quark-gluon datasets.
     """
     momenta = [values.astype(np.float64) for values in (px, py, pz, energy)]
     num_particles = np.diff(offsets)
@@ -31,7 +31,7 @@ def jet_branches(px: Array, py: Array, pz: Array, energy: Array, offsets: Offset
     )
     jet_eta, jet_phi = pseudorapidity(jet_px, jet_py, jet_pz), np.arctan2(jet_py, jet_px)
     deta = np.where(jet_eta < 0, -1, 1)[jet] * (pseudorapidity(*momenta[:3]) - jet_eta[jet])
-    dphi = wrapped(np.arctan2(momenta[1], momenta[0]) - jet_phi[jet])
+    dphi = wrap_angle(np.arctan2(momenta[1], momenta[0]) - jet_phi[jet])
     of_particles = dict(zip(("px", "py", "pz", "energy"), momenta, strict=True))
     of_particles |= {"deta": deta, "dphi": dphi}
     of_jets = {
@@ -54,6 +54,6 @@ def pseudorapidity(px: Array, py: Array, pz: Array) -> Array:
     return np.arcsinh(pz / np.maximum(np.hypot(px, py), TINY))
 
 
-def wrapped(angle: Array) -> Array:
+def wrap_angle(angle: Array) -> Array:
     """Return the angle in [-pi, pi)."""
     return np.remainder(angle + np.pi, 2 * np.pi) - np.pi

@@ -1,7 +1,9 @@
 """Padded JetClass jets as NPZ: momenta (N, 4, P), points (N, 2, P), mask (N, 1, P), labels (N, 10) one-hot.
 
-Momenta are px, py, pz, E in GeV; points are part_deta, part_dphi. What such a file does not have: jets are
-the sum of their particles, and jet_sdmass and jet_tau1 to 4 are NaN.
+Momenta are px, py, pz, E in GeV; points are part_deta, part_dphi. Jets are the sum of their particles; their
+jet_sdmass and jet_tau1 to 4 are NaN.
+
+Axes: N jets, P slots for particles.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from partt.conversion.dataset import Dataset, check_finite, checked_labels, ranges
-from partt.conversion.jet_branches import jet_branches, packed
+from partt.conversion.jet_branches import jet_branches, jet_offsets
 from partt.conversion.npz_arrays import NpzArray, open_npz, require_shape
 from partt.data.jagged import Jagged, Table
 from partt.errors import DataError
@@ -25,8 +27,8 @@ UNKNOWN = ("jet_sdmass", "jet_tau1", "jet_tau2", "jet_tau3", "jet_tau4")
 def open_jetclass_npz(path: Path) -> Iterator[Dataset]:
     """Open a file."""
     with open_npz(path, ARRAYS) as arrays:
-        places = arrays[0].shape[-1] if arrays[0].shape else None
-        shapes = ((None, 4, places), (None, 2, places), (None, 1, places), (None, len(CLASSES)))
+        num_slots = arrays[0].shape[-1] if arrays[0].shape else None
+        shapes = ((None, 4, num_slots), (None, 2, num_slots), (None, 1, num_slots), (None, len(CLASSES)))
         for array, shape in zip(arrays, shapes, strict=True):
             require_shape(array, shape)
         yield Dataset(arrays[0].shape[0], _tables(path, arrays))
@@ -42,7 +44,7 @@ def _tables(path: Path, arrays: Sequence[NpzArray]) -> Iterator[Table]:
             jet = int(np.argmax(labels.sum(axis=1) != 1))
             raise DataError(f"{path}, entry {start + jet}: {labels[jet].sum()} labels are set instead of one")
         real = mask[:, 0] > 0  # (N, P)
-        offsets = packed(real)
+        offsets = jet_offsets(real)
         (px, py, pz, energy), (deta, dphi) = (
             values.transpose(1, 0, 2)[:, real] for values in (momenta, points)
         )

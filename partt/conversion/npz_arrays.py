@@ -1,4 +1,4 @@
-"""Arrays of an NPZ file, read row by row: a file may be larger than the memory, and nothing is unpickled."""
+"""Arrays of an NPZ file, read row by row, because a file may not fit into memory; nothing is unpickled."""
 
 import zipfile
 import zlib
@@ -11,7 +11,7 @@ from typing import IO
 import numpy as np
 from numpy.lib import format as npy_format
 
-from partt.conversion.dataset import reported
+from partt.conversion.dataset import reading_errors
 from partt.data.jagged import Array
 from partt.errors import DataError
 
@@ -20,7 +20,7 @@ READ_ERRORS = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, 
 
 @dataclass(frozen=True)
 class NpzArray:
-    """One array of an NPZ file, to be read from its first row to its last."""
+    """One array of an NPZ file, read sequentially."""
 
     path: Path
     name: str
@@ -32,24 +32,24 @@ class NpzArray:
         """Return the next rows."""
         row_shape = self.shape[1:]
         num_bytes = count * int(np.prod(row_shape)) * self.dtype.itemsize
-        with reported(self.path, self.name, "NPZ", READ_ERRORS):
+        with reading_errors(self.path, self.name, "NPZ", READ_ERRORS):
             data = self.stream.read(num_bytes)
             if len(data) != num_bytes:
                 raise EOFError("the array ends too early")
             return np.frombuffer(data, self.dtype).reshape(count, *row_shape)
 
     def read_end(self) -> None:
-        """Raise an error if anything follows, or if the checksum is wrong."""
-        with reported(self.path, self.name, "NPZ", READ_ERRORS):
+        """Raise an error if more data follow, or if the checksum is wrong."""
+        with reading_errors(self.path, self.name, "NPZ", READ_ERRORS):
             if self.stream.read(1):
-                raise ValueError("more data than its shape tells")
+                raise ValueError("more data than its shape says")
 
 
 @contextmanager
 def open_npz(path: Path, names: Sequence[str]) -> Iterator[list[NpzArray]]:
-    """Open arrays of an NPZ file, which must have equal numbers of rows."""
+    """Open arrays of an NPZ file, which must have the same number of rows."""
     with ExitStack() as stack:
-        with reported(path, "the file", "NPZ", READ_ERRORS):
+        with reading_errors(path, "the file", "NPZ", READ_ERRORS):
             file = stack.enter_context(zipfile.ZipFile(path))
         known = [name.removesuffix(".npy") for name in file.namelist() if name.endswith(".npy")]
         for name in names:
@@ -57,7 +57,7 @@ def open_npz(path: Path, names: Sequence[str]) -> Iterator[list[NpzArray]]:
                 raise DataError(f"{path} has no array {name!r}; it has: {', '.join(known) or 'none'}")
         arrays = []
         for name in names:
-            with reported(path, name, "NPZ", READ_ERRORS):
+            with reading_errors(path, name, "NPZ", READ_ERRORS):
                 stream = stack.enter_context(file.open(f"{name}.npy"))
                 arrays.append(NpzArray(path, name, *_read_header(stream), stream))
         for array in arrays:
@@ -68,7 +68,7 @@ def open_npz(path: Path, names: Sequence[str]) -> Iterator[list[NpzArray]]:
 
 
 def require_shape(array: NpzArray, wanted: tuple[int | None, ...]) -> None:
-    """Raise an error unless an array of numbers has the wanted shape; None stands for any length."""
+    """Raise an error unless an array holds numbers in the wanted shape; None means any length."""
     fits = len(array.shape) == len(wanted) and all(
         size in {None, found} for size, found in zip(wanted, array.shape, strict=True)
     )
@@ -82,7 +82,7 @@ def require_shape(array: NpzArray, wanted: tuple[int | None, ...]) -> None:
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
     version = npy_format.read_magic(stream)
     if version not in {(1, 0), (2, 0)}:
-        raise ValueError(f"version {version} of the format is not known")
+        raise ValueError(f"version {version} of the format is not supported")
     read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
     shape, is_fortran, dtype = read(stream)
     if dtype.hasobject:

@@ -1,8 +1,10 @@
 """The quark-gluon dataset of EnergyFlow (Zenodo 3164691; Herwig: 3066475): NPZ with X (N, P, 4) and y (N,).
 
-X holds pT, rapidity, azimuth and PDG code, zero where a jet has no more particles; y is 1 for quarks, 0 for
-gluons. As in the published conversion (arXiv:2202.03772) particles are massless, so that the rapidity is the
-pseudorapidity, and sorted by falling pT.
+X holds pT, rapidity, azimuth and PDG code, padded with zeros; y is 1 for quarks, 0 for gluons. As in the
+published conversion (arXiv:2202.03772), particles are taken as massless, so that rapidity equals
+pseudorapidity, and sorted by decreasing pT.
+
+Axes: N jets, P slots for particles, T particles of all jets together.
 """
 
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from partt.conversion.dataset import Dataset, check_finite, checked_labels, ranges
-from partt.conversion.jet_branches import jet_branches, packed
+from partt.conversion.jet_branches import jet_branches, jet_offsets
 from partt.conversion.npz_arrays import NpzArray, open_npz, require_shape
 from partt.data.jagged import Array, Jagged, Table
 from partt.errors import DataError
@@ -39,20 +41,20 @@ def _tables(particles: NpzArray, labels: NpzArray) -> Iterator[Table]:
         values = np.take_along_axis(values, order[:, :, np.newaxis], axis=1)
         real = values[:, :, 0] > 0
         pt, eta, phi, pid = values[real].T  # (T,) each
-        offsets = packed(real)
+        offsets = jet_offsets(real)
         if (pid != np.rint(pid)).any():
             jet = np.searchsorted(offsets, np.argmax(pid != np.rint(pid)), side="right") - 1
-            raise DataError(f"{path}, entry {start + jet}: X[..., 3] is no PDG code")
+            raise DataError(f"{path}, entry {start + jet}: X[..., 3] is not a PDG code")
         momenta = (pt * np.cos(phi), pt * np.sin(phi), pt * np.sinh(eta), pt * np.cosh(eta))
         label = checked_labels(labels.read_rows(stop - start), "y", path, start)
-        columns = {name: Jagged(column, offsets) for name, column in _identities(pid).items()}
+        columns = {name: Jagged(column, offsets) for name, column in _particle_kinds(pid).items()}
         yield {**jet_branches(*momenta, offsets), **columns, "label": label}
     particles.read_end()
     labels.read_end()
 
 
-def _identities(pid: Array) -> dict[str, Array]:
-    """Return what PDG codes (T,) tell: charge, and kinds of particles as a detector tells them apart."""
+def _particle_kinds(pid: Array) -> dict[str, Array]:
+    """Return charge and particle flags (T,) from PDG codes (T,)."""
     kinds = {
         "part_isChargedHadron": np.isin(np.abs(pid), CHARGED_HADRONS),
         "part_isNeutralHadron": np.isin(np.abs(pid), NEUTRAL_HADRONS),

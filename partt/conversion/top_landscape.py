@@ -1,9 +1,11 @@
 """The top quark tagging reference dataset (Zenodo 2603256, arXiv:1902.09914): HDF5 as pandas writes tables.
 
-A row is a jet: E_0, PX_0, PY_0, PZ_0 ... E_199 in GeV, zero where it has no more particles, and
-is_signal_new, 1 for top jets. pandas keeps columns of one type together in a block, and the names of a
-block's columns in an attribute, pickled; here the strings are taken out of it, and nothing is unpickled.
-(PyTables, with which pandas reads such files, unpickles whatever attributes a file has.)
+A row is a jet: E_0, PX_0, PY_0, PZ_0 ... E_199 in GeV, padded with zeros, and is_signal_new, 1 for top jets.
+pandas stores columns of one type together in a block, and the names of its columns pickled in an attribute;
+here the strings are extracted without unpickling. (PyTables, with which pandas reads such files, unpickles
+every attribute of a file.)
+
+Axes: N jets, P slots for particles.
 """
 
 import pickletools
@@ -14,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import hdf5plugin  # noqa: F401 - gives h5py the compressions that pandas can choose
+import hdf5plugin  # noqa: F401 - adds the compressions of pandas to h5py
 import numpy as np
 
-from partt.conversion.dataset import Dataset, check_finite, checked_labels, ranges, reported
-from partt.conversion.jet_branches import jet_branches, packed
+from partt.conversion.dataset import Dataset, check_finite, checked_labels, ranges, reading_errors
+from partt.conversion.jet_branches import jet_branches, jet_offsets
 from partt.data.jagged import Array, Table
 from partt.errors import DataError
 
@@ -31,10 +33,10 @@ READ_ERRORS = (OSError, RuntimeError, ValueError, KeyError)
 @contextmanager
 def open_top_landscape(path: Path) -> Iterator[Dataset]:
     """Open a file of the dataset."""
-    with reported(path, "it", "HDF5", READ_ERRORS):
+    with reading_errors(path, "the file", "HDF5", READ_ERRORS):
         file = h5py.File(path, "r")
     with file:
-        with reported(path, "it", "HDF5", READ_ERRORS):
+        with reading_errors(path, "the file", "HDF5", READ_ERRORS):
             table = file.get(TABLE)
             if getattr(getattr(table, "dtype", None), "names", None) is None:
                 raise DataError(f"{path} has no table {TABLE!r}, as pandas writes it with format='table'")
@@ -42,24 +44,24 @@ def open_top_landscape(path: Path) -> Iterator[Dataset]:
         num_particles = sum(re.fullmatch(r"E_\d+", name) is not None for name in columns)
         names = [f"{component}_{i}" for component in COMPONENTS for i in range(max(num_particles, 1))]
         _require(path, columns, [*names, LABEL])
-        places = np.array([columns.index(name) for name in names]).reshape(len(COMPONENTS), -1)
-        yield Dataset(len(table), _tables(path, table, places, columns.index(LABEL)))
+        positions = np.array([columns.index(name) for name in names]).reshape(len(COMPONENTS), -1)
+        yield Dataset(len(table), _tables(path, table, positions, columns.index(LABEL)))
 
 
-def _tables(path: Path, table: Any, places: Array, label_place: int) -> Iterator[Table]:
-    """Yield the jets; `places` (4, P) says which columns are components of momenta."""
+def _tables(path: Path, table: Any, positions: Array, label_position: int) -> Iterator[Table]:
+    """Yield the jets; `positions` (4, P) are the columns of the components of momenta."""
     blocks = _blocks(table)
     for start, stop in ranges(len(table)):
-        with reported(path, "it", "HDF5", READ_ERRORS):
+        with reading_errors(path, "the file", "HDF5", READ_ERRORS):
             rows = table[start:stop]
-        values = np.concatenate([rows[block] for block in blocks], axis=1)  # float64: pandas counts in int64
-        momenta = values[:, places].transpose(1, 0, 2)  # (4, N, P)
+        values = np.concatenate([rows[block] for block in blocks], axis=1)  # float64: labels are int64
+        momenta = values[:, positions].transpose(1, 0, 2)  # (4, N, P)
         for component, of_jets in zip(COMPONENTS, momenta, strict=True):
             check_finite(of_jets, component, path, start)
         real = momenta[0] > 0
         energy, px, py, pz = momenta[:, real]
-        label = checked_labels(values[:, label_place], LABEL, path, start)
-        yield {**jet_branches(px, py, pz, energy, packed(real)), "label": label}
+        label = checked_labels(values[:, label_position], LABEL, path, start)
+        yield {**jet_branches(px, py, pz, energy, jet_offsets(real)), "label": label}
 
 
 def _blocks(table: Any) -> list[str]:
@@ -67,7 +69,7 @@ def _blocks(table: Any) -> list[str]:
 
 
 def _column_names(path: Path, table: Any) -> list[str]:
-    """Return the names of the columns of all blocks, one after another."""
+    """Return the names of the columns of all blocks, in order."""
     names: list[str] = []
     for block in _blocks(table):
         own, shape = _strings(table.attrs.get(f"{block}_kind", b"")), table.dtype[block].shape

@@ -1,4 +1,4 @@
-"""Awkward arrays of jets, or of events with jets -> variables of a data config, and back to their nesting.
+"""Awkward arrays of jets, or of events with jets -> variables of a data config, and results nested like them.
 
 A branch `part_px` is the field `part_px`, or the field `px` of records called `part`, at any depth.
 """
@@ -15,18 +15,18 @@ from partt.data.jagged import Array, Column, from_awkward
 from partt.data.variables import Variables, renamed_branch
 from partt.errors import DataError
 
-Path = tuple[str, ...]
+FieldPath = tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class EventJets:
-    """The jets of all events, one after another."""
+    """The jets of all events, flattened."""
 
     variables: Variables
-    counts: tuple[Array, ...]  # of the lists around the jets, the outermost first
+    counts: tuple[Array, ...]  # lengths of the lists around the jets, the outermost first
 
     def nest(self, columns: Mapping[str, Array]) -> ak.Array:
-        """Return values per jet as records, nested as the jets were."""
+        """Return values per jet as records, nested like the events."""
         nested = ak.zip(dict(columns))
         for counts in reversed(self.counts):
             nested = ak.unflatten(nested, counts)
@@ -34,9 +34,9 @@ class EventJets:
 
 
 def jets_of_events(config: DataConfig, names: Iterable[str], events: ak.Array) -> EventJets:
-    """Find what the given variables need in an array whose innermost lists are particles.
+    """Find the branches of the given variables in an array whose innermost lists are particles.
 
-    Values of an event, or of whatever the jets are inside of, apply to each of its jets.
+    Values per event, or per any other level above the jets, apply to each of its jets.
     """
     wanted = sorted(branches_to_read(config, names) - set(config.file_magic))
     if not isinstance(events, ak.Array) or not events.fields:
@@ -56,21 +56,21 @@ def jets_of_events(config: DataConfig, names: Iterable[str], events: ak.Array) -
         counts.append(ak.to_numpy(ak.num(particles, axis=1)))
         particles = ak.flatten(particles, axis=1)
     columns = {name: _of_jets(name, array, counts, deepest) for name, array in arrays.items()}
-    columns |= {name: np.zeros(len(particles)) for name in config.file_magic}  # as for files that match none
+    columns |= {name: np.zeros(len(particles)) for name in config.file_magic}  # no file name to match
     return EventJets(
         Variables(columns, config.formulas, "the events", np.arange(len(particles))), tuple(counts)
     )
 
 
-def _paths(array: ak.Array) -> Iterator[Path]:
+def _paths(array: ak.Array) -> Iterator[FieldPath]:
     for name in array.fields:
         inside = list(_paths(array[name]))
         yield from ((name, *path) for path in inside) if inside else [(name,)]
 
 
-def _find(paths: Sequence[Path], branches: Mapping[str, str]) -> dict[str, Path]:
-    """Return the path of each branch; one that spells it from its first word on comes first."""
-    found: dict[str, Path] = {}
+def _find(paths: Sequence[FieldPath], branches: Mapping[str, str]) -> dict[str, FieldPath]:
+    """Return the path of each branch; a path that spells the whole name is preferred."""
+    found: dict[str, FieldPath] = {}
     known = ["_".join(path[start:]) for path in paths for start in range(len(path))]
     missing = [f"{name}{did_you_mean(name, known)}" for name in branches.values() if name not in known]
     if missing:
@@ -85,25 +85,25 @@ def _find(paths: Sequence[Path], branches: Mapping[str, str]) -> dict[str, Path]
     return found
 
 
-def _field(events: ak.Array, path: Path) -> ak.Array:
+def _field(events: ak.Array, path: FieldPath) -> ak.Array:
     array = events
     for part in path:
         array = array[part]
     if any(ak.any(ak.is_none(array, axis=axis)) for axis in range(array.ndim)):
         raise DataError(f"{'.'.join(path)} of the events has missing values (None); fill or drop them")
     array = ak.drop_none(array)
-    is_untyped = str(array.type).endswith("unknown")  # no value from which awkward could know it
+    is_untyped = str(array.type).endswith("unknown")  # awkward's type of an array without values
     return ak.values_astype(array, np.float32, including_unknown=True) if is_untyped else array
 
 
 def _of_jets(name: str, array: ak.Array, counts: Sequence[Array], deepest: str) -> Column:
-    """Take a field out of the lists around its jets."""
+    """Flatten a field to one element per jet."""
     for number in counts:
         if array.ndim == 1:
             array = ak.Array(np.repeat(ak.to_numpy(array), number))
             continue
         if not np.array_equal(ak.to_numpy(ak.num(array, axis=1)), number):
-            raise DataError(f"the events have other numbers of jets in {name!r} than in {deepest!r}")
+            raise DataError(f"the events have different numbers of jets in {name!r} and in {deepest!r}")
         array = ak.flatten(array, axis=1)
     try:
         return from_awkward(array)

@@ -38,7 +38,7 @@ Table: TypeAlias = Mapping[str, Column]
 def from_awkward(array: ak.Array) -> Column:
     """Turn an awkward array of numbers, flat or with one jagged level, into a column without copying.
 
-    A fixed second dimension becomes jagged with equal lengths. Anything else is a TypeError.
+    A fixed second dimension becomes a jagged level of equal lengths. Anything else is a TypeError.
     """
     layout = ak.to_layout(array)
     if layout.is_numpy and layout.purelist_depth == 1:
@@ -79,11 +79,11 @@ def take_rows(
 
 
 def concatenate(columns: Sequence[Column]) -> Column:
-    """Join columns one after another; some per jet and some per particle are a TypeError."""
+    """Concatenate columns; mixing values per jet with values per particle is a TypeError."""
     jagged = [column for column in columns if isinstance(column, Jagged)]
     flat = [column for column in columns if not isinstance(column, Jagged)]
     if jagged and flat:
-        raise TypeError("values per jet and values per particle cannot be joined")
+        raise TypeError("cannot concatenate values per jet and values per particle")
     if flat:
         return np.concatenate(flat)
     lengths = np.concatenate([column.lengths for column in jagged])
@@ -92,6 +92,6 @@ def concatenate(columns: Sequence[Column]) -> Column:
 
 
 def num_jets(table: Table) -> int:
-    """Return the number of jets of a table; one that computes its columns knows it without computing any."""
+    """Return the number of jets of a table; a lazy table gives it without computing a column."""
     known: int | None = getattr(table, "num_jets", None)
     return len(next(iter(table.values()), ())) if known is None else known

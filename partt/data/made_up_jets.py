@@ -1,4 +1,4 @@
-"""A few invented jets with the branches of JetClass: enough to see whether a network computes as before."""
+"""A few random jets with the branches of JetClass, to check that a network still gives the same outputs."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ LENGTHS = (1, 2, 7, 40, 130)
 
 
 def made_up_jets(seed: int = 1) -> Table:
-    """Return raw columns of five jets of 1 to 130 particles, pT-ordered; always the same for a seed."""
+    """Return the branches of five jets with 1 to 130 particles, sorted by pT; the same for the same seed."""
     random = np.random.default_rng(seed)
     lengths = np.array(LENGTHS)
     offsets = np.concatenate([[0], np.cumsum(lengths)])

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from partt.data.config.data_config import DataConfig
 from partt.data.config.sections import Weights
-from partt.data.files.root_files import FileInfo
+from partt.data.files.tables import FileInfo
 from partt.data.jagged import Array
 from partt.data.variables import Variables, scan
 from partt.errors import DataError

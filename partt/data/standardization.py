@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from partt.data.config.data_config import DataConfig, InputVariable
-from partt.data.files.root_files import FileInfo
+from partt.data.files.tables import FileInfo
 from partt.data.jagged import Array, Jagged
 from partt.data.variables import read_variables, select
 from partt.errors import DataError

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from partt.config import did_you_mean
 from partt.data.config.data_config import DataConfig, branches_to_read
-from partt.data.files.root_files import FileInfo, read_columns
+from partt.data.files.tables import FileInfo, read_columns
 from partt.data.formulas.column_functions import LengthsDisagreeError
 from partt.data.formulas.expressions import Formula, evaluate
 from partt.data.jagged import Array, Column, Jagged, Table, take

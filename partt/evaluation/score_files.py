@@ -13,7 +13,7 @@ from partt.config import did_you_mean
 from partt.data.files.access import is_remote, local_path
 from partt.data.files.info import FileInfo
 from partt.data.files.lists import expand_files
-from partt.data.files.root_files import inspect_file, read_columns
+from partt.data.files.tables import inspect_file, read_columns
 from partt.data.jagged import Array
 from partt.errors import DataError
 from partt.evaluation.jets import JetCollector, ScoredRows, ScoresByClass

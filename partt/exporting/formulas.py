@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from partt.data.formulas.column_functions import Function, Value
-from partt.data.formulas.expressions import Formula, FunctionTable, evaluate
-from partt.data.formulas.formula_functions import NUMPY_FUNCTIONS
+from partt.data.formulas.expressions import Formula, evaluate
+from partt.data.formulas.functions import NUMPY_FUNCTIONS, FunctionTable
 from partt.errors import ConfigError
 
 Columns: TypeAlias = Mapping[str, Tensor]

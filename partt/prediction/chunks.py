@@ -7,7 +7,7 @@ import numpy as np
 
 from partt.data.config.data_config import DataConfig
 from partt.data.files.access import without_secrets
-from partt.data.files.root_files import read_columns
+from partt.data.files.tables import read_columns
 from partt.data.jagged import Column, Jagged, Table, take
 from partt.data.variables import Variables, labels_of, names_for_index, passes_selection, read_variables
 from partt.errors import ParttError
@@ -75,9 +75,7 @@ def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = 
     )
 
 
-def attempt_chunk(
-    tagger: Tagger, options: Options, task: ChunkTask, each: Each = map
-) -> Scores | ParttError:
+def attempt_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = map) -> Scores | ParttError:
     """Score a chunk; return errors instead of raising them: the caller decides what to do with a bad file."""
     try:
         return score_chunk(tagger, options, task, each)

@@ -8,7 +8,7 @@ from partt.config import did_you_mean
 from partt.data.config.data_config import DataConfig
 from partt.data.files.info import FileInfo, is_number_type
 from partt.data.files.lists import InputFile
-from partt.data.files.root_files import MAX_CHUNK
+from partt.data.files.tables import MAX_CHUNK
 from partt.data.reading.jet_source import BadFile, BadFilePolicy, check_losses, open_files
 from partt.data.variables import missing_branches, names_for_index, require_branches
 from partt.errors import ConfigError, DataError

@@ -14,7 +14,7 @@ import torch
 
 from partt.data.files.access import without_secrets
 from partt.data.files.lists import expand_files
-from partt.data.files.root_files import AuthenticationError
+from partt.data.files.tables import AuthenticationError
 from partt.data.reading.jet_source import BadFile, BadFilePolicy, check_losses
 from partt.errors import ConfigError, DataError, ParttError
 from partt.jobs.progress import Progress

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from partt.config import Record
 from partt.data.files.access import is_remote, local_path, without_secrets
-from partt.data.files.root_files import read_note
+from partt.data.files.tables import read_note
 from partt.errors import ConfigError, DataError
 from partt.prediction.opened_files import OpenedFile
 from partt.prediction.options import Options

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from partt.data.files import parquet_files
-from partt.data.files.root_files import NOTE, inspect_file, write_tree
+from partt.data.files.tables import inspect_file, write_table
 from partt.data.jagged import Table
 from partt.errors import OutputError
 from partt.prediction.opened_files import OpenedFile
@@ -15,8 +14,6 @@ from partt.prediction.options import Options
 from partt.prediction.provenance import Balance, Origin, Provenance
 from partt.scores.columns import output_table
 from partt.scores.scores import Scores
-
-TREE = "tree"
 
 
 def write_output(
@@ -36,10 +33,7 @@ def write_output(
             raise OutputError(f"{file.info.url}: entries were lost or gained: {balance}; this is a bug")
         return Provenance(origin=origin, balance=balance, rows=tally.rows).model_dump_json()
 
-    if options.format == "parquet":
-        rows = parquet_files.write(path, tables(), NOTE, note)
-    else:
-        rows = write_tree(path, tables(), TREE, note)
+    rows = write_table(path, tables(), note=note)
     found = inspect_file(str(path)).num_entries
     if not rows == tally.rows == found:
         raise OutputError(f"{path} has {found} entries instead of {tally.rows}; is the disk failing?")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from partt.data.files.root_files import inspect_file, read_columns, write_tree
+from partt.data.files.tables import inspect_file, read_columns, write_table
 from partt.errors import ConfigError
 from partt.sample import sample_files
 
@@ -19,7 +19,7 @@ def split_sample(out: Path, test_share: float) -> tuple[int, int]:
         for part, start, stop in (("train", 0, first_test), ("test", first_test, info.num_entries)):
             target = out / part / path.name
             if not target.exists():
-                write_tree(target, read_columns(str(path), list(info.branches), start, stop))
+                write_table(target, read_columns(str(path), list(info.branches), start, stop))
             elif inspect_file(str(target)).num_entries != stop - start:
                 raise ConfigError(f"{target} is there already, and not from the sample: choose another --out")
             num_jets[part] += stop - start

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from partt.data.files.root_files import write_tree
+from partt.data.files.tables import write_table
 from partt.data.jagged import Table, concatenate, num_jets
 from partt.errors import ConfigError
 from partt.simulation.card import Detector
@@ -75,7 +75,7 @@ def make_file(production: Production, task: FileTask, progress: Progress | None 
         BY_LABEL[task.label], production.detector, production.selection, seed, task.num_jets
     )
     path = production.out / task.name
-    write_tree(path, _merged(_reporting(tables, task.name, progress)))
+    write_table(path, _merged(_reporting(tables, task.name, progress)))
     return FileRecord(jets=task.num_jets, bytes=path.stat().st_size, sha256=file_hash(path))
 
 

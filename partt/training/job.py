@@ -201,7 +201,7 @@ def _files(source: JetSource, index: JetIndex) -> dict[str, Any]:
 
 def _check_names(files: Sequence[InputFile], config: DataConfig) -> None:
     """Refuse names of files that look like a class, but are none."""
-    for name in dict.fromkeys(file.group for file in files):
+    for name in dict.fromkeys(file.sample for file in files):
         same_letters = [known for known in config.class_names if known.lower() == name.lower()]
         hint = did_you_mean(name, config.class_names) or "".join(
             f" (it is {known})" for known in same_letters

@@ -10,7 +10,7 @@ import pytest
 import partt
 from partt.cli.demo import demo_commands
 from partt.cli.main import main, parse
-from partt.data.files.root_files import inspect_file, read_columns
+from partt.data.files.tables import inspect_file, read_columns
 from partt.errors import ConfigError
 from partt.sample.split import split_sample
 

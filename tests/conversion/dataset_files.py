@@ -1,7 +1,7 @@
 """Small files of the public datasets, laid out as the published ones.
 
 As a program, write tests/fixtures/top_landscape.h5 with pandas, as the real files were made:
-python tests/convert/dataset_files.py (needs pandas and PyTables, which come with weaver-core).
+python tests/conversion/dataset_files.py (needs pandas and PyTables, which come with weaver-core).
 """
 
 import pickle

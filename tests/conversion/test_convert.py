@@ -22,10 +22,9 @@ from dataset_files import (
 from partt.cli.main import main
 from partt.conversion import dataset as dataset_module
 from partt.conversion.convert import convert
-from partt.conversion.quark_gluon import open_quark_gluon
 from partt.data.config.data_config import load_data_config
 from partt.data.files.lists import InputFile
-from partt.data.files.root_files import inspect_file, read_columns
+from partt.data.files.tables import inspect_file, read_columns
 from partt.data.reading.batches import ordered_batches
 from partt.data.reading.jet_source import build_index, open_source
 from partt.errors import DataError
@@ -201,7 +200,7 @@ def test_progress_counts_all_files(tmp_path, monkeypatch):
         write_quark_gluon(tmp_path / f"{name}.npz", NUM_JETS)
     reports = []
     inputs = [tmp_path / "a.npz", tmp_path / "b.npz"]
-    convert(open_quark_gluon, inputs, tmp_path / "out", lambda *report: reports.append(report))
+    convert("quarkgluon", inputs, tmp_path / "out", lambda *report: reports.append(report))
     assert reports == [(20, 50), (25, 50), (45, 50), (50, 50)]
 
 
@@ -214,7 +213,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     num_jets = 20_000
     np.savez_compressed(tmp_path / "big.npz", X=np.zeros((num_jets, 140, 4)), y=np.zeros(num_jets))
     tracemalloc.start()
-    convert(open_quark_gluon, [tmp_path / "big.npz"], tmp_path / "big.root")
+    convert("quarkgluon", [tmp_path / "big.npz"], tmp_path / "big.root")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 0.4 * num_jets * 140 * 4 * 8
@@ -246,7 +245,7 @@ def npz_faults():
         ("quarkgluon", changed(qg, y=np.ones(3)), "different numbers of jets: X (4, 3, 4), y (3,)"),
         ("quarkgluon", changed(qg, y=np.array([0, 1, 2, 1])), "entry 2: y must be 0 or 1, not 2"),
         ("quarkgluon", changed(qg, X=broken), "entry 2: X is not finite"),
-        ("quarkgluon", changed(qg, X=half), "entry 1: X[..., 3] is no PDG code"),
+        ("quarkgluon", changed(qg, X=half), "entry 1: X[..., 3] is not a PDG code"),
         ("quarkgluon", changed(qg, y=np.array(["a"] * 4)), "y is <U1 (4,); expected numbers"),
         ("quarkgluon", changed(qg, y=np.array([None] * 4)), "it holds Python objects"),
         ("quarkgluon", changed(qg, X=np.asfortranarray(qg["X"])), "stored column by column"),

@@ -17,7 +17,7 @@ from jets import write_jets
 from partt.config import shipped_file
 from partt.data.config.data_config import DataConfig, load_data_config
 from partt.data.files.lists import InputFile
-from partt.data.files.root_files import inspect_file
+from partt.data.files.tables import inspect_file
 from partt.data.jagged import Jagged
 from partt.data.jet_batch import JetBatch, concatenate
 from partt.data.packing import pack

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 import uproot
 
-from partt.data.files.root_files import AuthenticationError, inspect_file, read_columns, write_tree
+from partt.data.files.tables import AuthenticationError, inspect_file, read_columns, write_table
 from partt.data.jagged import Jagged
 from partt.errors import DataError
 
@@ -206,8 +206,8 @@ def test_missing_branch_names_the_nearest(good: Path) -> None:
 
 
 def test_other_type_in_one_file(tmp_path: Path) -> None:
-    write_tree(tmp_path / "a.root", {"x": np.ones(2, np.float32)})
-    write_tree(tmp_path / "b.root", {"x": np.ones(2, np.float64)})
+    write_table(tmp_path / "a.root", {"x": np.ones(2, np.float32)})
+    write_table(tmp_path / "b.root", {"x": np.ones(2, np.float64)})
     types = [inspect_file(str(tmp_path / name)).branches["x"] for name in ("a.root", "b.root")]
     assert types == ["float32", "float64"]
 
@@ -216,7 +216,7 @@ def test_other_type_in_one_file(tmp_path: Path) -> None:
 def test_few_entries(tmp_path: Path, num_jets: int) -> None:
     path = str(tmp_path / "x.root")
     jagged = Jagged(np.ones(2 * num_jets, np.float32), np.arange(num_jets + 1) * 2)
-    write_tree(path, {"part_px": jagged, "jet_pt": np.ones(num_jets, np.float32)})
+    write_table(path, {"part_px": jagged, "jet_pt": np.ones(num_jets, np.float32)})
     info = inspect_file(path)
     assert (info.num_entries, info.chunks) == (num_jets, ((0, 1),) if num_jets else ())
     columns = read_columns(path, ["part_px", "jet_pt"])
@@ -261,7 +261,7 @@ def test_changed_after_inspection(tmp_path: Path, suffix: str) -> None:
 
     def write(values: list[float]) -> None:
         if suffix == "root":
-            write_tree(path, {"x": np.array(values)})
+            write_table(path, {"x": np.array(values)})
         else:
             pa.parquet.write_table(pa.table({"x": values}), path)
 

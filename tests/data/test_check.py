@@ -13,7 +13,7 @@ from conftest import FIXTURES
 from jets import make_jets, write_jets
 from partt.cli.main import main
 from partt.config import shipped_file
-from partt.data.files.root_files import write_tree
+from partt.data.files.tables import write_table
 from partt.data.jagged import Jagged
 
 
@@ -57,7 +57,7 @@ def test_the_tables_can_be_read(tmp_path, capsys):
 def test_broken_files_and_missing_branches_are_all_named(tmp_path, capsys):
     jets = make_jets(20)
     del jets["part_dzerr"]
-    write_tree(tmp_path / "lacking.root", jets)
+    write_table(tmp_path / "lacking.root", jets)
     (tmp_path / "page.root").write_text("<html><body>404</body></html>")
     whole = write_jets(tmp_path / "whole.root", 200)
     (tmp_path / "cut.root").write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
@@ -74,7 +74,7 @@ def test_broken_files_and_missing_branches_are_all_named(tmp_path, capsys):
 def test_deep_reads_everything(tmp_path, capsys):
     jets = make_jets(300, seed=2)
     jets["part_deta"].contents[-1] = np.inf
-    write_tree(tmp_path / "a.root", jets)
+    write_table(tmp_path / "a.root", jets)
     code, report = check(capsys, "jetclass_full", tmp_path / "a.root", "--limit", "100")
     assert code == 0
     assert report["groups"][0]["num_read"] == 100
@@ -88,7 +88,7 @@ def test_deep_reads_everything(tmp_path, capsys):
 def test_values_and_lengths(tmp_path, capsys):
     jets = make_jets(100)
     jets["part_d0val"].contents[:7] = np.nan
-    write_tree(tmp_path / "a.root", jets)
+    write_table(tmp_path / "a.root", jets)
     code, report = check(capsys, "jetclass_full", tmp_path / "a.root")
     warnings = "\n".join(texts(report, "warning"))
     assert code == 0
@@ -105,7 +105,7 @@ def test_lengths_that_disagree(tmp_path, capsys):
     lengths[8] += 1
     contents = np.append(column.contents, np.float32(0))
     jets["part_deta"] = Jagged(contents, np.concatenate([[0], np.cumsum(lengths)]))
-    write_tree(tmp_path / "a.root", jets)
+    write_table(tmp_path / "a.root", jets)
     code, report = check(capsys, "jetclass_full", tmp_path / "a.root")
     assert code == 3
     assert "a.root, entry 8: part_deltaR: part_deta and part_dphi disagree" in texts(report, "error")[0]
@@ -114,7 +114,7 @@ def test_lengths_that_disagree(tmp_path, capsys):
 def test_labels_and_balance(tmp_path, capsys):
     two = make_jets(50, ["QCD"])
     two["label_Hbb"] = two["label_Hbb"] | (np.arange(50) == 5)
-    write_tree(tmp_path / "two.root", two)
+    write_table(tmp_path / "two.root", two)
     code, report = check(capsys, "jetclass_full", tmp_path / "two.root")
     assert code == 3
     assert "entry 5: exactly one label must be 1" in texts(report, "error")[0]
@@ -134,7 +134,7 @@ def test_units(tmp_path, capsys):
     for name in ("part_px", "part_py", "part_pz", "part_energy"):
         jets[name] = Jagged(jets[name].contents * 1000, jets[name].offsets)
     jets["part_d0err"] = Jagged(jets["part_d0err"].contents / 100, jets["part_d0err"].offsets)
-    write_tree(tmp_path / "a.root", jets)
+    write_table(tmp_path / "a.root", jets)
     _, report = check(capsys, "jetclass_full", tmp_path / "a.root")
     warnings = "\n".join(texts(report, "warning"))
     assert "these look like MeV; partt expects GeV" in warnings
@@ -153,7 +153,7 @@ def test_other_types_in_one_file(tmp_path, capsys):
     write_jets(tmp_path / "a.root", 20)
     jets = make_jets(20, seed=1)
     jets["part_charge"] = Jagged(jets["part_charge"].contents.astype(np.int32), jets["part_charge"].offsets)
-    write_tree(tmp_path / "b.root", jets)
+    write_table(tmp_path / "b.root", jets)
     code, report = check(capsys, "jetclass_full", f"{tmp_path}/*.root")
     assert code == 0
     (warning,) = [text for text in texts(report, "warning") if "part_charge" in text]
@@ -171,7 +171,7 @@ def test_duplicates_between_train_and_test(tmp_path, capsys):
     assert any("is in test and, as" in text for text in texts(report, "error"))
     # the same jets written again, among others
     jets, other = make_jets(50, seed=1), make_jets(50, seed=2)
-    write_tree(tmp_path / "again.root", [other, jets])
+    write_table(tmp_path / "again.root", [other, jets])
     code, report = check(capsys, "jetclass_full", train, "--test", tmp_path / "again.root")
     assert code == 3
     with_particles = int((jets["part_px"].lengths > 0).sum())
@@ -184,14 +184,14 @@ def test_duplicates_between_train_and_test(tmp_path, capsys):
 
 def test_copies_inside_a_set(tmp_path, capsys):
     jets = make_jets(20)
-    write_tree(tmp_path / "a.root", [jets, jets])
+    write_table(tmp_path / "a.root", [jets, jets])
     _, report = check(capsys, "jetclass_full", tmp_path / "a.root")
     assert any("jets in train are copies of others" in text for text in texts(report, "warning"))
 
 
 def test_files_to_predict_need_no_labels(tmp_path, capsys):
     jets = {name: column for name, column in make_jets(20).items() if not name.startswith("label_")}
-    write_tree(tmp_path / "a.root", jets)
+    write_table(tmp_path / "a.root", jets)
     assert check(capsys, "jetclass_full", tmp_path / "a.root")[0] == 3
     assert check(capsys, "jetclass_full", tmp_path / "a.root", "--for", "predict")[0] == 0
 
@@ -278,7 +278,7 @@ def test_classes_that_sampling_never_draws(tmp_path, capsys):
     assert any("their jets get weight 0 and are never drawn" in text for text in texts(report, "warning"))
 
 
-def test_missing_observers_are_foretold(tmp_path, capsys):
+def test_missing_observers_are_reported(tmp_path, capsys):
     code, report = check(
         capsys, changed_config(tmp_path, observers=["jet_mas"]), write_jets(tmp_path / "a.root", 20)
     )
@@ -292,18 +292,18 @@ def test_a_prediction_can_do_without_observers_that_no_file_has(tmp_path, capsys
     code, report = check(capsys, config, *files, "--for", "predict")
     assert code == 0
     assert texts(report, "warning")[0] == "observer jet_mas: is in no file: the predictions will not have it"
-    write_tree(files[1], make_jets(20, seed=1) | {"jet_mas": np.ones(20)})
+    write_table(files[1], make_jets(20, seed=1) | {"jet_mas": np.ones(20)})
     code, report = check(capsys, config, *files, "--for", "predict")
     assert code == 3
     (error,) = texts(report, "error")
-    assert error == f"{files[0]}: lacks the observer jet_mas that other files have; predict them apart"
+    assert error == f"{files[0]}: lacks the observer jet_mas that other files have; predict it alone"
 
 
 def test_bad_jets_are_not_taken_for_copies(tmp_path, capsys):
     for seed in range(2):
         jets = make_jets(60, seed=seed)
         jets["part_px"].contents[:] = np.nan
-        write_tree(tmp_path / f"{seed}.root", jets)
+        write_table(tmp_path / f"{seed}.root", jets)
     _, report = check(capsys, "jetclass_full", tmp_path / "0.root", "--test", tmp_path / "1.root")
     assert not any("both in" in text for text in texts(report, "error"))
     assert [group["name"] for group in report["groups"]] == ["train: (all)", "test: (all)"]

@@ -274,7 +274,7 @@ def test_points_and_momenta_may_be_absent():
 
 def test_a_long_chain_of_definitions_is_refused():
     chain = "".join(f"  v{i}: v{i + 1} + 1\n" for i in range(1000))
-    with pytest.raises(ConfigError, match="more than 50 definitions stand on each other"):
+    with pytest.raises(ConfigError, match="more than 50 definitions depend on each other"):
         parse(BASE.replace("new_variables:\n", f"new_variables:\n{chain}"))
 
 
@@ -353,14 +353,14 @@ QUOTES = " (YAML reads yes, no, on, off as true or false: put the word in quotes
             "np.hypot(part_px, part_py)",
             "part_pt * 2",
             (
-                "3: new_variables.part_pt: is defined by itself: part_pt -> part_pt; give one of "
+                "3: new_variables.part_pt: has a circular definition: part_pt -> part_pt; give one of "
                 "them another name"
             ),
         ),
         (
             "part_pt: np.hypot(part_px, part_py)",
             "a: b\n  b: c\n  c: a",
-            "3: new_variables.a: is defined by itself: a -> b -> c -> a; give one of them another name",
+            "3: new_variables.a: has a circular definition: a -> b -> c -> a; give one of them another name",
         ),
         (
             "part_pt: np",
@@ -579,5 +579,5 @@ def test_cycles_through_custom_labels(tmp_path, new_variable, label):
     options["labels"] = {"type": "custom", "value": {"truth": label}, "names": ["a", "b"]}
     path = tmp_path / "c.yaml"
     path.write_text(yaml.safe_dump(options))
-    with pytest.raises(ConfigError, match="labels.value: (truth|loop) is defined by itself: "):
+    with pytest.raises(ConfigError, match="labels.value: (truth|loop) has a circular definition: "):
         load_data_config(str(path))

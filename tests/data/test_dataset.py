@@ -16,7 +16,7 @@ from jets import CLASSES, make_jets, write_jets
 from partt.config import shipped_file
 from partt.data.config.data_config import DataConfig, load_data_config
 from partt.data.files.lists import InputFile
-from partt.data.files.root_files import read_columns, write_tree
+from partt.data.files.tables import read_columns, write_table
 from partt.data.jagged import Jagged
 from partt.data.jet_batch import JetBatch, concatenate
 from partt.data.packing import pack
@@ -291,7 +291,7 @@ def test_custom_labels(tmp_path):
 
 def test_training_needs_labels(tmp_path):
     jets = {name: column for name, column in make_jets(25).items() if not name.startswith("label_")}
-    write_tree(tmp_path / "a.root", jets)
+    write_table(tmp_path / "a.root", jets)
     with pytest.raises(
         DataError, match="a.root: tree 'tree' lacks branches that the data config needs: label_H4q"
     ):

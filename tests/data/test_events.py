@@ -107,7 +107,7 @@ def test_what_is_missing_is_named(change, message):
 def test_other_numbers_of_jets_are_refused():
     flat = events()
     lists = {name: flat[name] for name in flat.fields if name != "jet_pt"}
-    with pytest.raises(DataError, match="other numbers of jets in 'jet_pt'"):
+    with pytest.raises(DataError, match="different numbers of jets in 'jet_pt'"):
         jets_of_events(CONFIG, NAMES, ak.zip({**lists, "jet_pt": flat.jet_pt[:, :1]}, depth_limit=1))
 
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partt.data.formulas.column_functions import LengthsDisagreeError
-from partt.data.formulas.expressions import FunctionTable, evaluate, inline, parse_formula
+from partt.data.formulas.expressions import evaluate, inline, parse_formula
+from partt.data.formulas.functions import FunctionTable
 from partt.data.jagged import Column, Jagged, to_awkward
 from partt.errors import ConfigError, DataError
 
@@ -234,16 +235,16 @@ def test_disagreeing_lengths_name_columns_and_jet():
         ("jet_ptt", "(did you mean 'jet_pt'?)"),
         ("np.max(px, axis=1)", "gives no value for jet 1 (an empty jet?): use ak.fill_none(..., value)"),
         ("ak.pad_none(px, 3)", "gives no value for jet 1"),
-        ("ak.sum(px)", "needs axis=1: over all jets, the result would depend on how the files are read"),
+        ("ak.sum(px)", "needs axis=1: a result over all jets would depend on how the files are read"),
         ("np.sum(px, axis=0)", "needs axis=1"),
         ("ak.sum(jet_pt, axis=1)", "takes a column with values per particle"),
         ("ak.flatten(px)", "changes the number of jets"),
         ("px[0]", "the first index runs over jets and must be `:`, as in [:, 0]"),
         ("px[:, 0]", "some jets are too short: pad them with ak.pad_none and ak.fill_none"),
         ("px[:, None]", "[:, None] is for columns with one value per jet"),
-        ("px[label]", "a column as an index must stand alone and have values per particle"),
-        ("px[:, label]", "a column as an index must stand alone"),
-        ("_p4_from_pxpypze(px, py, pz, energy)", "gives four-momenta: take a part of them, such as .pt"),
+        ("px[label]", "a column must be the only index and have values per particle"),
+        ("px[:, label]", "a column must be the only index"),
+        ("_p4_from_pxpypze(px, py, pz, energy)", "gives four-momenta: take a component, such as .pt"),
         ("px.pt", "only what _p4_from_...() returns has .pt"),
         ("math.sqrt(px)", "takes single numbers; for columns use np.sqrt"),
         ("math.atan(px)", "for columns use np.arctan"),
@@ -405,10 +406,10 @@ def test_repeated_doubling_is_stopped():
             "is not among the functions that formulas may use (did you mean 'np.log'?)",
         ),
         ("np.ones(3)", "cannot be used in formulas: write np.ones_like(a column)"),
-        ("np.random.rand(3)", "random numbers are not the same in every run"),
+        ("np.random.rand(3)", "random numbers differ from run to run"),
         ("_pad(a, 3)", "partt does not pad jets"),
         ("a.shape", "allowed are .px .py .pz .energy .pt .eta .phi .mass"),
-        ("'a'", "text has no meaning in a formula"),
+        ("'a'", "text is not supported in formulas"),
         ("9**9**9", "an exponent may be at most 100"),
         ("np.log(a", "not a valid formula: '(' was never closed in 'np.log(a'"),
         ("1+" * 3000, "the formula is longer than 4096 characters"),

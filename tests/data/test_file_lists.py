@@ -33,7 +33,7 @@ def test_name_and_glob(folder: Path) -> None:
     )
 
 
-def test_without_name_the_group_is_empty(folder: Path) -> None:
+def test_without_name_the_sample_is_empty(folder: Path) -> None:
     assert expand_files([f"{folder}/b.root"]) == (InputFile("", f"{folder}/b.root"),)
 
 
@@ -83,7 +83,7 @@ def test_a_name_before_a_list_is_for_the_lines_without_one(folder: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("argument", "group", "url"),
+    ("argument", "sample", "url"),
     [
         ("root://host//d/x.root", "", "root://host//d/x.root"),
         ("TTBar:root://host:1094//d/x.root", "TTBar", "root://host:1094//d/x.root"),
@@ -94,12 +94,12 @@ def test_a_name_before_a_list_is_for_the_lines_without_one(folder: Path) -> None
         ("C:s3://bucket/x.root", "C", "s3://bucket/x.root"),
     ],
 )
-def test_urls_without_a_glob_need_no_server(argument: str, group: str, url: str | None) -> None:
+def test_urls_without_a_glob_need_no_server(argument: str, sample: str, url: str | None) -> None:
     if url is None:
         with pytest.raises(DataError, match="cannot list files"):
             expand_files([argument])
     else:
-        assert expand_files([argument]) == (InputFile(group, url),)
+        assert expand_files([argument]) == (InputFile(sample, url),)
 
 
 @pytest.mark.parametrize("argument", ["TTBar:{}/x_*.root", "{}/missing.root", "{}/su*"])
@@ -118,9 +118,9 @@ def test_a_folder_suggests_its_files(folder: Path, name: str) -> None:
         expand_files([f"{name}root://host//d/"])
 
 
-@pytest.mark.parametrize("groups", [("A", "A"), ("A", "B")])
-def test_same_file_twice(folder: Path, groups: tuple[str, str]) -> None:
-    arguments = [f"{groups[0]}:{folder}/a_*.root", f"{groups[1]}:{folder}/a_1.root"]
+@pytest.mark.parametrize("samples", [("A", "A"), ("A", "B")])
+def test_same_file_twice(folder: Path, samples: tuple[str, str]) -> None:
+    arguments = [f"{samples[0]}:{folder}/a_*.root", f"{samples[1]}:{folder}/a_1.root"]
     with pytest.raises(DataError, match=r"a_1\.root is given twice") as raised:
         expand_files(arguments)
     assert all(repr(argument) in str(raised.value) for argument in arguments)

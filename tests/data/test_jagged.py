@@ -38,7 +38,7 @@ def test_jets_are_taken_in_any_order_and_more_than_once(lists, data):
 def test_columns_are_joined(first, second):
     assert to_awkward(concatenate([jagged(first), jagged(second)])).to_list() == first + second
     assert concatenate([np.array([5, 6]), np.array([7])]).tolist() == [5, 6, 7]
-    with pytest.raises(TypeError, match="cannot be joined"):
+    with pytest.raises(TypeError, match="cannot concatenate"):
         concatenate([jagged(first), np.zeros(2)])
 
 

@@ -22,10 +22,10 @@ import uproot
 
 import partt
 from partt.data.files import access as file_access
-from partt.data.files import root_files
 from partt.data.files.access import without_secrets
+from partt.data.files.cache import FILE_CACHE
 from partt.data.files.lists import InputFile, expand_files
-from partt.data.files.root_files import AuthenticationError, inspect_file, read_columns, read_note, write_tree
+from partt.data.files.tables import AuthenticationError, inspect_file, read_columns, read_note, write_table
 from partt.errors import DataError
 from xrootd_server import xrootd_serving
 
@@ -125,7 +125,7 @@ def test_xrootd_server_gone(xrootd_program: str, folder: Path) -> None:
             lambda: inspect_file(url),
             lambda: expand_files([f"{base}/jets/*.root"]),
         ):
-            with pytest.raises(DataError, match=r"\(3 tries\).*is the server reachable"):
+            with pytest.raises(DataError, match=r"\(3 attempts\).*is the server up"):
                 action()
         assert time.monotonic() - started < 10
 
@@ -198,9 +198,9 @@ def test_a_tree_that_failed_is_opened_again(folder: Path) -> None:
     with uproot.recreate(path) as file:
         file.mkrntuple("tree", {"x": np.arange(5.0)})
     read_columns(str(path), ["x"])
-    (key,) = [key for key in root_files._open_trees if key[1] == str(path)]
-    root_files._open_trees[key] = mock.Mock(spec=["file"])  # reading from it fails
-    broken = root_files._open_trees[key]
+    (key,) = [key for key in FILE_CACHE.open_trees if key[1] == str(path)]
+    FILE_CACHE.open_trees[key] = mock.Mock(spec=["file"])  # reading from it fails
+    broken = FILE_CACHE.open_trees[key]
     with pytest.raises(DataError, match="corrupt data in branch 'x'"):
         read_columns(str(path), ["x"])
     broken.file.close.assert_called_once()
@@ -211,7 +211,7 @@ def test_xrootd_is_quiet_at_exit(xrootd: str) -> None:
     script = """
 import sys, warnings
 import torch.distributed
-from partt.data.files.root_files import inspect_file
+from partt.data.files.tables import inspect_file
 with warnings.catch_warnings():  # as pytest does: it undoes what is set inside
     assert inspect_file(sys.argv[1]).num_entries == 30
 """
@@ -367,7 +367,7 @@ def test_web_tree_that_changed(web: WebServer, folder: Path) -> None:
     url = address(web, "changing.root")
     identities = set()
     for value in (1.0, 2.0):
-        write_tree(folder / "changing.root", {"x": np.full(3, value)})
+        write_table(folder / "changing.root", {"x": np.full(3, value)})
         identities.add(inspect_file(url).identity)
         assert read_columns(url, ["x"])["x"].tolist() == [value] * 3
     assert len(identities) == 2
@@ -407,14 +407,14 @@ def test_web_fault_in_the_middle_of_a_read_is_tried_again(web: WebServer, fault:
 def test_web_lasting_fault_is_an_error(web: WebServer) -> None:
     url = address(web, "jets/y.root")
     web.faults = ["503"] * 100
-    with pytest.raises(DataError, match=r"cannot read the file \(3 tries\).*503") as raised:
+    with pytest.raises(DataError, match=r"cannot read the file \(3 attempts\).*503") as raised:
         inspect_file(url)
     assert not isinstance(raised.value, AuthenticationError)
 
 
 def test_web_server_without_ranges(web: WebServer) -> None:
     web.faults = ["whole"] * 100
-    with pytest.raises(DataError, match="sends whole files instead of pieces; download"):
+    with pytest.raises(DataError, match="sends whole files, not byte ranges; download"):
         inspect_file(address(web, "jets/y.root"))
 
 
@@ -442,5 +442,5 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_written_file_is_read_over_the_network(xrootd: str, folder: Path) -> None:
-    write_tree(folder / "jets" / "new.root", {"x": np.arange(5.0)})
+    write_table(folder / "jets" / "new.root", {"x": np.arange(5.0)})
     assert read_columns(f"{xrootd}/jets/new.root", ["x"], 2)["x"].tolist() == [2, 3, 4]

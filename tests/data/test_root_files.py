@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partt.data.files import access as file_access
-from partt.data.files import parquet_files, root_files
+from partt.data.files import root_reading
+from partt.data.files.cache import FILE_CACHE, LRUCache
 from partt.data.files.info import make_chunks
-from partt.data.files.recently_used import RecentlyUsed
 from partt.data.files.root_baskets import MissingOffsetsError
-from partt.data.files.root_files import inspect_file, read_columns, write_tree
+from partt.data.files.tables import inspect_file, read_columns, read_note, write_table
 from partt.data.jagged import Column, Jagged, Table, to_awkward
 from partt.errors import DataError, OutputError
 
@@ -90,7 +90,7 @@ def test_columns_of_other_lengths_keep_their_own(tmp_path: Path) -> None:
         "part_a": Jagged(np.ones(3, np.float32), np.array([0, 1, 3])),
         "part_b": Jagged(np.ones(3, np.float32), np.array([0, 2, 3])),
     }
-    write_tree(tmp_path / "x.root", table)
+    write_table(tmp_path / "x.root", table)
     columns = read_columns(str(tmp_path / "x.root"), ["part_a", "part_b"])
     assert columns["part_a"].lengths.tolist() == [1, 2]
     assert columns["part_b"].lengths.tolist() == [2, 1]
@@ -154,7 +154,7 @@ def test_baskets_without_offsets_are_left_to_uproot(monkeypatch: pytest.MonkeyPa
     def refuse(*_args: object, **_options: object) -> Column:
         raise MissingOffsetsError
 
-    monkeypatch.setattr(root_files, "decode", refuse)
+    monkeypatch.setattr(root_reading, "decode", refuse)
     assert_same(read_columns(str(VECTOR_LAYOUT), names, 2, 20), expected)
 
 
@@ -260,9 +260,9 @@ def test_a_row_group_is_decoded_once_for_all_its_chunks(
 def test_row_groups_that_are_read_whole_are_not_kept(tmp_path: Path) -> None:
     path = str(tmp_path / "x.parquet")
     pa.parquet.write_table(pa.table({"x": range(100)}), path, row_group_size=50)
-    parquet_files._row_groups.clear()
+    FILE_CACHE.row_groups.clear()
     read_columns(path, ["x"])
-    assert len(parquet_files._row_groups) == 0
+    assert len(FILE_CACHE.row_groups) == 0
 
 
 def _cut(column: Column, start: int, stop: int) -> Column:
@@ -272,11 +272,12 @@ def _cut(column: Column, start: int, stop: int) -> Column:
     return Jagged(column.contents[edges[0] : edges[-1]], edges - edges[0])
 
 
+@pytest.mark.parametrize("suffix", ["root", "parquet"])
 @pytest.mark.parametrize("num_jets", [0, 1, 99, 100, 101])
-def test_written_tables_come_back(tmp_path: Path, num_jets: int) -> None:
-    path = tmp_path / "deep" / "x.root"
+def test_written_tables_come_back(tmp_path: Path, num_jets: int, suffix: str) -> None:
+    path = tmp_path / "deep" / f"x.{suffix}"
     table = jet_table(num_jets)
-    assert write_tree(path, table) == num_jets
+    assert write_table(path, table) == num_jets
     columns = read_columns(str(path), list(table))
     assert_same(columns, table)
     assert all(_dtype(columns[name]) == _dtype(table[name]) for name in table)
@@ -288,7 +289,7 @@ def _dtype(column: Column) -> np.dtype:
 
 
 def test_written_as_a_ttree_with_one_counter_and_lz4(tmp_path: Path) -> None:
-    write_tree(tmp_path / "x.root", jet_table(5), tree="jets")
+    write_table(tmp_path / "x.root", jet_table(5), tree="jets")
     with uproot.open(tmp_path / "x.root") as file:
         assert file.classnames() == {"jets;1": "TTree"}
         assert isinstance(file.file.compression, uproot.LZ4)
@@ -304,7 +305,7 @@ def test_tables_are_written_as_they_come(tmp_path: Path) -> None:
             yield jet_table(num_jets, seed=i)
 
     path = tmp_path / "x.root"
-    assert write_tree(path, tables()) == 74
+    assert write_table(path, tables()) == 74
     assert made == [0, 1, 2, 3]
     assert read_columns(str(path), ["event"])["event"].tolist() == [0, 1, 2, *range(70), 0]
     assert_same(read_columns(str(path), list(jet_table(1)), 3, 73), jet_table(70, seed=2))
@@ -316,10 +317,10 @@ def test_a_failure_while_writing_leaves_no_file(tmp_path: Path) -> None:
         raise RuntimeError("generator failed")
 
     with pytest.raises(RuntimeError, match="generator failed"):
-        write_tree(tmp_path / "x.root", tables())
+        write_table(tmp_path / "x.root", tables())
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(DataError, match="nothing to write"):
-        write_tree(tmp_path / "x.root", [])
+        write_table(tmp_path / "x.root", [])
 
 
 def jagged(*lengths: int, dtype: type = np.float32) -> Jagged:
@@ -351,22 +352,47 @@ def test_a_table_unlike_the_first_is_refused(
 ) -> None:
     later = {name: column for name, column in (FIRST_TABLE | changes).items() if column is not None}
     with pytest.raises(DataError, match=rf"cannot write .*x\.root: table 3: {message}"):
-        write_tree(tmp_path / "x.root", [FIRST_TABLE, FIRST_TABLE, later])
+        write_table(tmp_path / "x.root", [FIRST_TABLE, FIRST_TABLE, later])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_first_table_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="table 1: column 'y' has 3 jets, column 'x' has 2"):
-        write_tree(tmp_path / "x.root", {"x": np.ones(2), "y": np.ones(3)})
+        write_table(tmp_path / "x.root", {"x": np.ones(2), "y": np.ones(3)})
     with pytest.raises(DataError, match="nothing to write"):
-        write_tree(tmp_path / "x.root", {})
+        write_table(tmp_path / "x.root", {})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", ["root", "parquet", "pq"])
+def test_the_suffix_decides_the_format_and_notes_come_back(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"x.{suffix}"
+    events: list[str] = []
+
+    def tables() -> Iterator[Table]:
+        for seed in (1, 2):
+            yield jet_table(3, seed)
+        events.append("tables")
+
+    def note() -> str:
+        events.append("note")
+        return "made by a test"
+
+    assert write_table(path, tables(), note=note) == 6
+    assert events == ["tables", "note"]
+    assert read_note(str(path)) == "made by a test"
+    assert path.read_bytes()[:4] == (b"root" if suffix == "root" else b"PAR1")
+    write_table(path, jet_table(3))
+    assert read_note(str(path)) is None
+    with pytest.raises(DataError, match="table 2: column 'x' is float64, in the first table int32; convert"):
+        write_table(path, [{"x": np.array([1], np.int32)}, {"x": np.ones(1)}])
+    assert len(read_columns(str(path), ["event"])["event"]) == 3  # the old file
 
 
 def test_unwritable_place(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match=r"cannot write .*file/x\.root"):
-        write_tree(tmp_path / "file" / "x.root", jet_table(3))
+        write_table(tmp_path / "file" / "x.root", jet_table(3))
 
 
 def run_python(script: str, *arguments: str) -> None:
@@ -386,12 +412,12 @@ def test_disk_full(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 import numpy as np
-from partt.data.files.root_files import write_tree
+from partt.data.files.tables import write_table
 from partt.errors import OutputError
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 rng = np.random.default_rng(1)
 try:
-    write_tree(sys.argv[1], ({"x": rng.normal(size=5000)} for _ in range(20)))
+    write_table(sys.argv[1], ({"x": rng.normal(size=5000)} for _ in range(20)))
 except OutputError as error:
     assert "cannot write" in str(error) and "x.root" in str(error), error
 else:
@@ -402,7 +428,7 @@ assert list(Path(sys.argv[1]).parent.iterdir()) == []
 
 
 def test_many_files_with_few_descriptors_and_forked_readers(tmp_path: Path) -> None:
-    write_tree(tmp_path / "x_0.root", jet_table(20))
+    write_table(tmp_path / "x_0.root", jet_table(20))
     with uproot.recreate(tmp_path / "n_0.root") as file:
         file.mkrntuple("tree", {"event": np.arange(20)})
     for i in range(1, 499):
@@ -410,7 +436,7 @@ def test_many_files_with_few_descriptors_and_forked_readers(tmp_path: Path) -> N
         (tmp_path / f"{kind}_{i}.root").hardlink_to(tmp_path / f"{kind}_0.root")
     script = """
 import multiprocessing, os, resource, sys
-from partt.data.files.root_files import inspect_file, read_columns
+from partt.data.files.tables import inspect_file, read_columns
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 
 def total(url):
@@ -440,12 +466,12 @@ def test_chunks_cover_all_entries_in_order(sizes: list[int], max_chunk: int) -> 
 
 
 def test_remembered_trees_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = root_files._tree_maps
+    kept = FILE_CACHE.trees
     kept.clear()
     monkeypatch.setattr(kept, "max_bytes", 16_000)
     urls = [str(tmp_path / f"{i}.root") for i in range(10)]
     for url in urls:
-        write_tree(url, jet_table(2))
+        write_table(url, jet_table(2))
         inspect_file(url)
     memory = kept.get(urls[-1]).memory
     assert kept.num_bytes == len(kept) * memory <= 16_000 < (len(kept) + 1) * memory
@@ -457,10 +483,10 @@ def test_a_tree_is_parsed_once_under_each_name_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = str(tmp_path / "x.root")
-    write_tree(url, jet_table(2))
+    write_table(url, jet_table(2))
     info = inspect_file(url)
     with monkeypatch.context() as patch:
-        patch.setattr(root_files, "_parse", None)
+        patch.setattr(root_reading, "parse_tree", None)
         for tree in (None, info.tree, info.tree):
             assert len(read_columns(url, ["event"], tree=tree)["event"]) == 2
     read_columns(url, ["event"], tree=info.tree)
@@ -469,7 +495,7 @@ def test_a_tree_is_parsed_once_under_each_name_it_has(
 
 
 def test_keeping_many_values_takes_no_longer_for_each() -> None:
-    kept: RecentlyUsed[int, str] = RecentlyUsed(max_bytes=300_000)
+    kept: LRUCache[int, str] = LRUCache(max_bytes=300_000)
     started = time.perf_counter()
     for i in range(50_000):
         kept.put(i, "x", 10)

@@ -10,7 +10,7 @@ import pytest
 
 import partt
 from partt.cli.main import main
-from partt.data.files.root_files import write_tree
+from partt.data.files.tables import write_table
 from partt.errors import ConfigError, DataError
 from partt.evaluation.jets import scores_from_arrays
 from toy_scores import CLASSES, random_scores, score_table, write_scores
@@ -144,7 +144,7 @@ def test_edges_have_a_report(case, tmp_path):
 def test_a_user_error_is_one_message(tmp_path, capsys):
     path = write_scores(tmp_path / "scores.root", 50)
     table = score_table(50)
-    write_tree(tmp_path / "unlabelled.root", {n: c for n, c in table.items() if not n.startswith("label_")})
+    write_table(tmp_path / "unlabelled.root", {n: c for n, c in table.items() if not n.startswith("label_")})
     cases = [
         ([path, "--signal", "Hcc"], 2, "no class 'Hcc'"),
         ([path, "--compare", "scores.root"], 2, "should be NAME=SCORES"),
@@ -177,11 +177,11 @@ def test_many_files_are_read_in_chunks(tmp_path, monkeypatch):
     from partt.evaluation import score_files
 
     table = score_table(900)
-    write_tree(tmp_path / "one.root", table)
+    write_table(tmp_path / "one.root", table)
     for part in range(3):
         piece = slice(300 * part, 300 * (part + 1))
         tables = [{n: c[piece][k : k + 100] for n, c in table.items()} for k in range(0, 300, 100)]
-        write_tree(tmp_path / f"part{part}.root", tables)
+        write_table(tmp_path / f"part{part}.root", tables)
     whole = partt.evaluate(tmp_path / "one.root")
     monkeypatch.setattr(score_files, "MAX_CHUNK", 70)
     calls = []

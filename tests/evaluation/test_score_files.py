@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 import partt
-from partt.data.files.root_files import inspect_file, write_tree
+from partt.data.files.tables import inspect_file, write_table
 from partt.errors import DataError
 from partt.evaluation.jets import scores_from_arrays
 from partt.evaluation.score_files import open_score_files, read_scores
@@ -38,7 +38,7 @@ def same(one, two):
 
 def test_files_of_partt(tmp_path):
     table = score_table(500)
-    write_tree(tmp_path / "scores.root", table)
+    write_table(tmp_path / "scores.root", table)
     scores = read(tmp_path / "scores.root", observers=("jet_pt",), weights="weight")
     assert scores.class_names == CLASSES
     assert scores.num_jets == scores.num_rows == 500
@@ -67,7 +67,7 @@ def test_what_prediction_writes_is_recognised(tmp_path):
     discriminants = [parse_discriminant("H->bb_vs_QCD", classes)]
     table = output_table(scores, discriminants)
     assert set(own_columns(classes, discriminants, embeddings=True)) | {"jet_pt"} == set(table)
-    write_tree(tmp_path / "scores.root", table)
+    write_table(tmp_path / "scores.root", table)
     file = recognise(inspect_file(str(tmp_path / "scores.root")))
     names = ("QCD", "H__bb", "Tbl")
     assert dict(file.score_columns) == {name: f"score_{name}" for name in names}
@@ -80,7 +80,7 @@ def test_what_prediction_writes_is_recognised(tmp_path):
 def test_parquet(tmp_path):
     table = score_table(300)
     pa.parquet.write_table(pa.table(table), tmp_path / "scores.parquet", row_group_size=70)
-    write_tree(tmp_path / "scores.root", table)
+    write_table(tmp_path / "scores.root", table)
     same(read(tmp_path / "scores.parquet"), read(tmp_path / "scores.root"))
 
 
@@ -108,7 +108,7 @@ def test_files_that_weaver_writes(tmp_path, monkeypatch):
 def test_class_numbers_instead_of_flags(tmp_path):
     probabilities, labels = random_scores(200)
     table = {f"score_label_{name}": probabilities[:, i].copy() for i, name in enumerate(CLASSES)}
-    write_tree(tmp_path / "scores.root", table | {"_label_": labels})
+    write_table(tmp_path / "scores.root", table | {"_label_": labels})
     same(read(tmp_path / "scores.root"), scores_from_arrays(CLASSES, probabilities, labels))
 
 
@@ -116,7 +116,7 @@ def test_labels_named_after_their_branch(tmp_path):
     probabilities, labels = random_scores(100, classes=("Top", "QCD"))
     table = {f"score_jet_is{name}": probabilities[:, i].copy() for i, name in enumerate(("Top", "QCD"))}
     table |= {f"jet_is{name}": labels == i for i, name in enumerate(("Top", "QCD"))}
-    write_tree(tmp_path / "scores.root", table)
+    write_table(tmp_path / "scores.root", table)
     same(
         read(tmp_path / "scores.root"), scores_from_arrays(("jet_isTop", "jet_isQCD"), probabilities, labels)
     )
@@ -129,7 +129,7 @@ def test_what_is_left_out_is_counted(tmp_path):
     for name in CLASSES:
         table[f"label_{name}"][20:23] = 0
     table["weight"][23:27] = [np.nan, np.inf, -np.inf, -1.0]  # the last one is valid
-    write_tree(tmp_path / "scores.root", table)
+    write_table(tmp_path / "scores.root", table)
     scores = read(tmp_path / "scores.root", weights="weight")
     assert scores.left_out == {
         "not selected": 10,
@@ -163,7 +163,7 @@ def test_what_is_left_out_is_counted(tmp_path):
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, changes, drop, message):
-    write_tree(tmp_path / "scores.root", without(score_table(50), *drop) | changes)
+    write_table(tmp_path / "scores.root", without(score_table(50), *drop) | changes)
     with pytest.raises(DataError, match=message) as error:
         read(tmp_path / "scores.root")
     assert "scores.root" in str(error.value)
@@ -207,7 +207,7 @@ def test_one_class_files_without_observers_are_parts(tmp_path):
         table = {name: column for name, column in table.items() if name.startswith(("score_", "label_"))}
         for name in CLASSES:
             table[f"label_{name}"][:] = name == "QCD"
-        write_tree(tmp_path / f"{number}.root", table)
+        write_table(tmp_path / f"{number}.root", table)
     (files,) = open_score_files([str(tmp_path / "*.root")])
     assert len(files) == 2
 
@@ -228,7 +228,7 @@ def test_awkward_lists_are_refused(tmp_path):
     from partt.data.jagged import from_awkward
 
     table = score_table(2) | {"jet_list": from_awkward(ak.Array([[1.0, 2.0], [3.0]]))}
-    write_tree(tmp_path / "scores.root", table)
+    write_table(tmp_path / "scores.root", table)
     with pytest.raises(DataError, match="column 'jet_list' is a list for each jet"):
         read(tmp_path / "scores.root", observers=("jet_list",))
 

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import norm
 
-from partt.data.files.root_files import write_tree
+from partt.data.files.tables import write_table
 from partt.evaluation.jets import ScoresByClass, scores_from_arrays
 
 CLASSES = ("QCD", "Hbb", "Tbl")
@@ -59,5 +59,5 @@ def score_table(num_jets: int, seed: int = 0, classes=CLASSES, jets_seed: int | 
 
 
 def write_scores(path: Path, num_jets: int = 600, **options) -> str:
-    write_tree(path, score_table(num_jets, **options))
+    write_table(path, score_table(num_jets, **options))
     return str(path)

@@ -16,7 +16,7 @@ from exported_taggers import CASES, dense, some, tagger_to_export, variables_of,
 from jets import write_jets
 from partt.cli.main import main
 from partt.data.config.data_config import load_data_config
-from partt.data.files.root_files import read_columns
+from partt.data.files.tables import read_columns
 from partt.errors import ConfigError, DataError, NumericalError
 from partt.exporting import proof
 from partt.exporting.export import export

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from partt.data.files.root_files import inspect_file, read_columns
+from partt.data.files.tables import inspect_file, read_columns
 from partt.data.jagged import Column, Jagged, Table, take
 from partt.data.packing import pack
 from partt.data.variables import Variables

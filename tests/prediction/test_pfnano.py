@@ -8,7 +8,7 @@ import torch
 
 from conftest import ROOT
 from partt.data.config.data_config import load_data_config
-from partt.data.files.root_files import inspect_file, read_columns
+from partt.data.files.tables import inspect_file, read_columns
 from partt.data.made_up_jets import made_up_jets
 from partt.model.registry import build_network, network_config
 from partt.tagger.loading import load_tagger

@@ -18,7 +18,7 @@ import partt
 from jets import make_jets, write_jets
 from partt.cli.main import main
 from partt.data.files.lists import expand_files
-from partt.data.files.root_files import AuthenticationError, inspect_file, write_tree
+from partt.data.files.tables import AuthenticationError, inspect_file, write_table
 from partt.data.reading.jet_source import BadFilePolicy
 from partt.data.variables import take
 from partt.errors import ConfigError, DataError, OutputError
@@ -55,7 +55,7 @@ def in_pieces(path, num_jets=64, seed=0):
     """Write a file whose baskets are small, so that a part of it can be broken."""
     jets = make_jets(num_jets, seed=seed)
     pieces = np.split(np.arange(num_jets), 4)
-    write_tree(path, ({name: take(column, piece) for name, column in jets.items()} for piece in pieces))
+    write_table(path, ({name: take(column, piece) for name, column in jets.items()} for piece in pieces))
     return path
 
 
@@ -349,6 +349,6 @@ def test_a_class_called_like_a_path_stays_in_the_folder(tmp_path):
 
 def test_missing_inputs_are_named(tagger, tmp_path):
     jets = {name: column for name, column in make_jets(10).items() if name != "part_deta"}
-    write_tree(tmp_path / "jets.root", jets)
+    write_table(tmp_path / "jets.root", jets)
     with pytest.raises(DataError, match=r"jets\.root: tree 'tree' lacks branches .*part_deta"):
         partt.predict(tagger, tmp_path / "jets.root", tmp_path / "out")

@@ -11,7 +11,7 @@ import uproot
 import partt
 from conftest import FIXTURES
 from jets import CLASSES, make_jets, write_jets
-from partt.data.files.root_files import inspect_file, read_columns, write_tree
+from partt.data.files.tables import inspect_file, read_columns, write_table
 from partt.data.jagged import Jagged, to_awkward
 from partt.errors import ConfigError, DataError
 from partt.prediction import opened_files
@@ -39,7 +39,7 @@ def jets_without_labels(num_jets, seed=0):
 @pytest.mark.parametrize("suffix", [".root", ".parquet"])
 def test_every_entry_once_in_order_with_the_score_it_has_alone(tagger, tmp_path, num_jets, suffix):
     jets = jets_without_labels(num_jets)
-    write_tree(tmp_path / "jets.root", jets)
+    write_table(tmp_path / "jets.root", jets)
     result = partt.predict(tagger, tmp_path / "jets.root", tmp_path / f"scores{suffix}")
     assert result.balance.entries == result.balance.scored == num_jets
     out = tmp_path / f"scores{suffix}"
@@ -239,7 +239,7 @@ def test_integer_and_bool_branches(tagger, tmp_path):
     jets["jet_pt"] = np.rint(jets["jet_pt"]).astype(np.int64)
     jets |= {f"label_{name}": jets[f"label_{name}"] == 1 for name in CLASSES[:5]}
     jets["flag"] = np.arange(40) % 2 == 0
-    write_tree(tmp_path / "jets.root", jets)
+    write_table(tmp_path / "jets.root", jets)
     partt.predict(tagger, tmp_path / "jets.root", tmp_path / "out", keep=["flag"])
     out = tmp_path / "out" / "jets.root"
     np.testing.assert_allclose(scores_of(out, tagger), one_by_one(tagger, jets), atol=1e-5, rtol=0)

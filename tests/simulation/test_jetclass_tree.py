@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from simulate_helpers import simulated
 
-from partt.data.files.root_files import inspect_file, write_tree
+from partt.data.files.tables import inspect_file, write_table
 from partt.data.jagged import Jagged
 from partt.simulation.processes import LABELS
 
@@ -20,7 +20,7 @@ def test_names_and_types_are_those_of_real_files(reference, tmp_path):
     counted = inspect_file(str(reference / "jetclass_vector_layout.root")).branches
     real = {name: kind for name, kind in counted.items() if not name.startswith("npart")}
     path = tmp_path / "jets.root"
-    write_tree(path, simulated("Hbb").table)
+    write_table(path, simulated("Hbb").table)
     ours = inspect_file(str(path)).branches
     assert ours.pop("npart") == "int32"  # uproot's counter
     assert {name: ours[name] for name in real} == real

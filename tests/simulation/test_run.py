@@ -16,7 +16,7 @@ import pytest
 
 from conftest import ROOT
 from partt.cli.main import _build_parser, main
-from partt.data.files.root_files import inspect_file, read_columns
+from partt.data.files.tables import inspect_file, read_columns
 from partt.data.jagged import Jagged
 from partt.simulation.manifest import file_hash
 

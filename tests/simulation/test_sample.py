@@ -6,7 +6,7 @@ import sys
 import numpy as np
 
 import partt
-from partt.data.files.root_files import inspect_file, read_columns
+from partt.data.files.tables import inspect_file, read_columns
 from partt.simulation.processes import PROCESSES
 
 

@@ -10,7 +10,7 @@ from weaver.nn.model.ParticleTransformer import ParticleTransformer as WeaverPar
 from conftest import FIXTURES
 from jets import make_jets
 from partt.cli.main import main
-from partt.data.files.root_files import write_tree
+from partt.data.files.tables import write_table
 from partt.model.weaver_weights import export_particle_transformer, import_particle_transformer
 from partt.tagger.loading import load_torch_tagger
 from partt.training.fine_tuning import weights_to_start_from
@@ -29,7 +29,7 @@ def folder(tmp_path, monkeypatch):
     """Enter a folder with jets of the top landscape's layout, and recipes."""
     table = make_jets(200)
     table["label"] = (np.arange(200) % 2).astype(np.int32)
-    write_tree(tmp_path / "top.root", table)
+    write_table(tmp_path / "top.root", table)
     recipe = {**TINY_RECIPE, "data_config": "top_landscape_kin", "epochs": 1}
     (tmp_path / "tune.yaml").write_text(yaml.safe_dump(recipe))
     (tmp_path / "full.yaml").write_text(yaml.safe_dump({**recipe, "data_config": "jetclass_full"}))

@@ -9,7 +9,7 @@ import yaml
 from jets import make_jets, write_jets
 from partt.cli import train
 from partt.cli.main import main
-from partt.data.files.root_files import write_tree
+from partt.data.files.tables import write_table
 from partt.tagger.loading import load_torch_tagger
 from training_jobs import TINY_RECIPE
 
@@ -102,7 +102,7 @@ def test_a_bad_jet_stops_the_run_or_is_dropped(folder, capsys):
     table = make_jets(100, ["QCD"])
     first = int(np.flatnonzero(table["part_px"].lengths)[0])
     table["part_px"].contents[table["part_px"].offsets[first]] = np.inf
-    write_tree(folder / "bad.root", table)
+    write_table(folder / "bad.root", table)
     text = "tiny.yaml --train bad.root --val more.root"
     assert command(f"{text} --out a") == 3
     assert f"entry {first}" in capsys.readouterr().err

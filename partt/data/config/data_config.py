@@ -27,7 +27,7 @@ from partt.data.config.sections import (
 )
 from partt.data.formulas.definitions import check_definitions, parse_definitions
 from partt.data.formulas.expressions import Formula, inline, parse_formula
-from partt.data.formulas.formula_checks import function_name
+from partt.data.formulas.grammar import function_name
 from partt.jet_inputs import CollectionShape, InputShape
 
 PARTICLES = "pf"  # the collection of a jet's particles

@@ -1,1 +1,1 @@
-"""Files of jets: lists, access, ROOT and parquet."""
+"""Files of jets: `lists` finds them, `tables` opens, reads and writes them."""

@@ -1,4 +1,4 @@
-"""Bytes of local and remote files: what may be retried, and what went wrong in the user's words.
+"""Bytes of local and remote files: retries, and one clear error for each failure.
 
 No file stays open between calls, so many files need few descriptors and a forked process shares none.
 """
@@ -20,13 +20,13 @@ import fsspec.config
 
 from partt.errors import DataError, ParttError
 
-RETRY_DELAYS = (0.5, 1.0)  # seconds before the second and the third try of a remote read
+RETRY_DELAYS = (0.5, 1.0)  # seconds before the second and third attempt of a remote read
 MERGE_GAP = 65536  # bytes between two ranges that are cheaper to read than a second request
 MAX_REQUEST = 2**28  # bytes; one system call reads less than 2 GiB
 REMOTE_TIMEOUT = 60  # seconds
-# What file systems call the version of a file, without the - and _ and capitals in which they differ.
+# Names that file systems give to the version of a file, in lower case without - and _.
 VERSION_KEYS = ("etag", "versionid", "generation", "digest", "lastmodified", "modified", "mtime")
-# xrootd's own patience with a server that is gone is ten minutes; ours are the retries.
+# By default xrootd waits ten minutes for a dead server; partt retries instead.
 XROOTD_SETTINGS = {
     "XRD_CONNECTIONWINDOW": "5",
     "XRD_CONNECTIONRETRY": "1",
@@ -35,36 +35,36 @@ XROOTD_SETTINGS = {
 }
 
 _Result = TypeVar("_Result")
-Range = tuple[int, int]  # first byte, first byte after
-Stamp = tuple[int | None, *tuple[int | str, ...]]  # size, then whatever else changes when a file changes
+Range = tuple[int, int]  # first byte, end (excluded)
+Stamp = tuple[int | None, *tuple[int | str, ...]]  # size, then what else changes when a file changes
 
 
 class AuthenticationError(DataError):
-    """Access was denied; never a reason to skip a file, because the next one will be denied too."""
+    """Access denied: never a reason to skip a file, because the next one will be denied too."""
 
 
 def is_remote(url: str) -> bool:
-    """Tell whether a file is behind a protocol such as root:// or https://."""
+    """Tell whether a URL has a protocol such as root:// or https://."""
     return "://" in url and not url.startswith("file://")
 
 
 def without_secrets(text: str) -> str:
-    """Return a URL, or a text with URLs, without users, passwords and queries: these may hold tokens."""
+    """Remove users, passwords and queries, which may hold tokens, from all URLs in a text."""
     return re.sub(r"([a-z][a-z0-9+.-]*://)(?:[^/\s@'\"]*@)?([^\s?'\"]*)(?:\?[^\s'\";,)]*)?", r"\1\2", text)
 
 
 def local_path(url: str) -> str:
-    """Return the path of a file on this machine."""
+    """Return the path of a local file."""
     return os.path.expanduser(url.removeprefix("file://"))  # noqa: PTH111 - pathlib raises at "~nobody"
 
 
 def filesystem(url: str) -> tuple[Any, str]:
-    """Return the fsspec file system of a remote URL, and the path in it."""
+    """Return the fsspec file system of a remote URL, and the path in it; set missing timeouts."""
     for name, value in XROOTD_SETTINGS.items():
         os.environ.setdefault(name, value)
     options = fsspec.config.conf.setdefault("root", {})
     options.setdefault("timeout", REMOTE_TIMEOUT)
-    options.setdefault("use_listings_cache", False)  # a cached listing hides files that came or went
+    options.setdefault("use_listings_cache", False)  # a cached listing hides new and deleted files
     try:
         fs, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
@@ -78,16 +78,16 @@ def filesystem(url: str) -> tuple[Any, str]:
 
 @cache
 def _silence_xrootd_at_exit() -> None:
-    """Ignore the warning of a torch object that XRootD looks at, as at all others, when Python ends."""
-    # What is registered last runs first: this, then XRootD's own function.
+    """Ignore a torch warning at exit, when XRootD inspects all Python objects."""
+    # Registered last, run first: before XRootD's own function.
     finalizer = r"XRootD\.client\.finalize$"
     atexit.register(warnings.filterwarnings, "ignore", category=FutureWarning, module=finalizer)
 
 
 def file_stamp(url: str) -> Stamp:
-    """Return what changes when a file changes: its size, time and inode, or what the server tells."""
+    """Return what changes when a file changes: size, time and inode, or size and the server's versions."""
     if not is_remote(url):
-        status = os.stat(local_path(url))  # noqa: PTH116 - called for each chunk: the fast way
+        status = os.stat(local_path(url))  # noqa: PTH116 - called for each chunk, and faster
         return status.st_size, status.st_mtime_ns, status.st_ino
     fs, path = filesystem(url)
     info = fs.info(path)
@@ -102,7 +102,7 @@ def read_ranges(url: str, ranges: Sequence[Range]) -> list[memoryview]:
     blocks = _read_remote(url, runs) if is_remote(url) else _read_local(local_path(url), runs)
     for (start, stop), block in zip(runs, blocks, strict=True):
         if len(block) > stop - start:
-            raise DataError(f"{url}: the server sends whole files instead of pieces; download the file first")
+            raise DataError(f"{url}: the server sends whole files, not byte ranges; download the file first")
         if len(block) < stop - start:
             raise EOFError(f"got {len(block)} bytes instead of {stop - start} at byte {start}")
     firsts = [start for start, _ in runs]
@@ -114,10 +114,10 @@ def read_ranges(url: str, ranges: Sequence[Range]) -> list[memoryview]:
     return pieces
 
 
-def read_reporting(url: str, what: str, attempt: Callable[[], _Result]) -> _Result:
-    """Return what `attempt` returns; a failure becomes a DataError about the file and `what` of it.
+def with_retries(url: str, what: str, attempt: Callable[[], _Result]) -> _Result:
+    """Return what `attempt` returns; a failure becomes a DataError that names the file and `what` was read.
 
-    Remote reads are tried again after RETRY_DELAYS, unless access was denied or nothing is there.
+    Remote reads are retried after RETRY_DELAYS, unless access was denied or the file does not exist.
     """
     delays = iter(RETRY_DELAYS if is_remote(url) else ())
     while True:
@@ -127,21 +127,21 @@ def read_reporting(url: str, what: str, attempt: Callable[[], _Result]) -> _Resu
             raise
         except Exception as error:  # a broken file can make its reader raise anything
             if is_remote(url):
-                _forget_connections(url)
-            is_lasting = _denial(error) is not None or _is_missing(error)
-            delay = None if is_lasting else next(delays, None)
+                _drop_connections(url)
+            is_final = _denial(error) is not None or _is_missing(error)
+            delay = None if is_final else next(delays, None)
             if delay is None:
                 raise _data_error(url, what, error) from error
         time.sleep(delay)
 
 
-def _forget_connections(url: str) -> None:
+def _drop_connections(url: str) -> None:
     fs, _ = filesystem(url)
     with suppress(OSError):
         fs.invalidate_cache()
     handles = getattr(fs, "_readonly_filehandle_cache", None)
     if handles is not None:
-        handles._cache.clear()  # noqa: SLF001 - fsspec-xrootd goes on using a handle it cannot close
+        handles._cache.clear()  # noqa: SLF001 - fsspec-xrootd keeps using a handle that it cannot close
 
 
 def _data_error(url: str, what: str, error: Exception) -> DataError:
@@ -154,9 +154,9 @@ def _data_error(url: str, what: str, error: Exception) -> DataError:
         return DataError(f"{url}: is a folder; give its files: {url.rstrip('/')}/*.root")
     shown = list(_chain(error))[-1] if isinstance(error, FileNotFoundError) else error
     detail = f"{type(shown).__name__}: {_one_line(shown)}".removesuffix(": ")
-    tries = f" ({len(RETRY_DELAYS) + 1} tries)" if is_remote(url) else ""
-    hint = "is the server reachable, the file complete?" if is_remote(url) else "copy or make the file again"
-    return DataError(f"{url}: cannot read {what}{tries}: {detail}; {hint}")
+    attempts = f" ({len(RETRY_DELAYS) + 1} attempts)" if is_remote(url) else ""
+    hint = "is the server up and the file complete?" if is_remote(url) else "copy or make the file again"
+    return DataError(f"{url}: cannot read {what}{attempts}: {detail}; {hint}")
 
 
 def _one_line(error: BaseException) -> str:
@@ -171,7 +171,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _denial(error: BaseException) -> str | None:
-    """Return the words of a refusal, or None if the error is another one."""
+    """Return the message of an error that means access denied; None for other errors."""
     for link in _chain(error):
         text = _one_line(link)
         if isinstance(link, PermissionError) or getattr(link, "status", None) in {401, 403}:
@@ -183,7 +183,7 @@ def _denial(error: BaseException) -> str | None:
 
 
 def _is_missing(error: BaseException) -> bool:
-    # fsspec says "not found" of any web server's failure, so what caused it decides.
+    # fsspec reports every failure of a web server as "not found": look at the original error.
     *_, origin = _chain(error)
     return (
         isinstance(origin, FileNotFoundError)
@@ -193,7 +193,7 @@ def _is_missing(error: BaseException) -> bool:
 
 
 def _merge(ranges: Sequence[Range]) -> list[Range]:
-    """Join ranges that touch or nearly touch."""
+    """Merge ranges that touch or nearly touch."""
     runs: list[Range] = []
     for start, stop in sorted(ranges):
         if runs and start - runs[-1][1] <= MERGE_GAP and stop - runs[-1][0] <= MAX_REQUEST:

@@ -1,4 +1,4 @@
-"""What a file holds: entries, branches with their types, and the entry ranges to read it in."""
+"""What a file holds (entries, branches with their types, chunks), and checks of what is asked of it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +10,15 @@ from partt.config import did_you_mean
 from partt.data.jagged import Column, Jagged
 from partt.errors import DataError
 
+NOTE = "partt"  # name of the ROOT object, or key of the parquet metadata, that holds a file's note
+
 
 @dataclass(frozen=True)
 class FileInfo:
-    """The contents of one input file, without its values."""
+    """What one file holds, without the values."""
 
     url: str
-    tree: str  # with a cycle only if one was asked for; "" for parquet
+    tree: str  # with a cycle only if one was requested; "" for parquet
     num_entries: int
     branches: Mapping[str, str]  # "float32", "float32[]" for jagged; anything else cannot be read
     chunks: tuple[tuple[int, int], ...]  # consecutive entry ranges that together cover all entries
@@ -24,12 +26,12 @@ class FileInfo:
 
     @property
     def where(self) -> str:
-        """The file and tree, for messages."""
+        """File and tree, for messages."""
         return f"{self.url}: tree {self.tree!r}" if self.tree else self.url
 
 
 def make_chunks(boundaries: Iterable[int], max_chunk: int) -> tuple[tuple[int, int], ...]:
-    """Turn increasing entry numbers from 0 to the last into ranges of at most `max_chunk` entries.
+    """Turn boundaries, from 0 to the number of entries, into ranges of at most `max_chunk` entries.
 
     Ranges end at boundaries, except where two boundaries are more than `max_chunk` apart: such a range is
     cut into equal parts.
@@ -47,7 +49,7 @@ def make_chunks(boundaries: Iterable[int], max_chunk: int) -> tuple[tuple[int, i
 
 
 def check_request(info: FileInfo, branches: Sequence[str], start: int, stop: int | None) -> int:
-    """Check that a file has the branches and entries asked for; return the entry to stop at."""
+    """Raise an error unless a file has the requested branches and entries; return the entry to stop at."""
     for branch in branches:
         if branch not in info.branches:
             some = ", ".join(sorted(info.branches)[:5]) or "none"
@@ -69,9 +71,9 @@ def check_request(info: FileInfo, branches: Sequence[str], start: int, stop: int
 
 
 def check_identity(info: FileInfo, identity: str | None) -> None:
-    """Check that a file is still the one that was inspected."""
+    """Raise an error if a file changed since it was inspected."""
     if identity is not None and identity != info.identity:
-        raise DataError(f"{info.url}: the file changed after it was inspected; run again to index it anew")
+        raise DataError(f"{info.url}: the file changed after it was inspected; run again")
 
 
 def is_number_type(type_name: str) -> bool:
@@ -83,7 +85,7 @@ def is_number_type(type_name: str) -> bool:
 
 
 def share_offsets(columns: Mapping[str, Column]) -> dict[str, Column]:
-    """Let jagged columns of equal lengths share one offsets array, so that equality is seen at once."""
+    """Let jagged columns of equal lengths share one offsets array, so that comparing them costs nothing."""
     known: list[np.ndarray] = []
     shared: dict[str, Column] = {}
     for name, column in columns.items():

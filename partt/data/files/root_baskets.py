@@ -1,4 +1,4 @@
-"""Baskets of a TTree -> columns, without the cost of a general reader for each of them.
+"""Baskets of a TTree -> columns, without the overhead of a general reader for each basket.
 
 A basket is a key, a small header and the (compressed) values of one branch for consecutive entries; if
 entries differ in size, the byte offsets of the entries follow the values. Everything is big-endian.
@@ -30,19 +30,19 @@ class BasketLayout:
     branch: str
     dtype: np.dtype  # as stored; with a shape for fixed arrays
     is_jagged: bool
-    header_bytes: int  # before the values of each entry, as for std::vector
+    header_bytes: int  # before the values of each entry, as in std::vector
     entry_offsets: npt.NDArray[np.int64]  # (number of baskets + 1,)
     seeks: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int32]
 
     @property
     def memory(self) -> int:
-        """Bytes that the layout takes: the objects, and what grows with the number of baskets."""
+        """Memory of the layout in bytes: objects, and arrays that grow with the number of baskets."""
         return 600 + self.entry_offsets.nbytes + self.seeks.nbytes + self.sizes.nbytes
 
 
 class BasketError(ValueError):
-    """The contents of a basket contradict themselves or the tree."""
+    """The contents of a basket are inconsistent with each other or with the tree."""
 
 
 class MissingOffsetsError(Exception):
@@ -106,10 +106,10 @@ def decode(
 def _open_basket(
     block: memoryview, num_entries: int, decompress: Decompress
 ) -> tuple[Bytes, npt.NDArray[np.int32] | None]:
-    """Return the values' bytes of a basket, and the byte offsets of its entries if it stores them."""
+    """Return the bytes of the values of a basket, and the byte offsets of its entries if it stores them."""
     num_bytes, _, object_bytes, _, key_bytes, _ = _KEY.unpack_from(block)
     if not (_KEY.size + _BASKET.size < key_bytes <= num_bytes <= len(block) and object_bytes >= 0):
-        raise ValueError("the basket's key makes no sense")
+        raise ValueError("the basket's key is invalid")
     _, _, _, entries, end = _BASKET.unpack_from(block, key_bytes - _BASKET.size - 1)
     border = end - key_bytes
     if entries != num_entries or not 0 <= border <= object_bytes:

@@ -1,7 +1,7 @@
-"""Functions on columns: element by element on the flat contents, everything else through awkward.
+"""Functions of columns: elementwise on the flat contents, everything else through awkward.
 
-All keep the number of jets, know two levels only (jets, particles), and never allocate much more than their
-arguments take, so that a formula from a stranger's config can exhaust neither memory nor time.
+All keep the number of jets, support two levels only (jets, particles), and never allocate much more memory
+than their arguments take, so that a formula from an untrusted config can exhaust neither memory nor time.
 """
 
 import operator
@@ -27,7 +27,7 @@ Function: TypeAlias = Callable[..., Value]
 
 
 class PerJet(Jagged):
-    """One value per jet kept as a second axis of length 1, so that it broadcasts: jet_pt[:, None]."""
+    """One value per jet with a second axis of length 1, so that it broadcasts: jet_pt[:, None]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,17 +49,17 @@ class LengthsDisagreeError(DataError):
         self.positions, self.lengths, self.jet = positions, lengths, jet
 
     def naming(self, left: str, right: str) -> "LengthsDisagreeError":
-        """Return the error with a message that names the arguments."""
+        """Return the error with the names of the arguments in its message."""
         error = LengthsDisagreeError(self.positions, self.lengths, self.jet)
         error.args = (f"{left} and {right} disagree: {self}",)
         return error
 
 
-# --- element by element ---------------------------------------------------------------------------------
+# --- elementwise ---------------------------------------------------------------------------------------
 
 
 def compute_numbers(function: Function, *numbers: float) -> float:
-    """Compute with plain numbers; refuse integers that would grow without limit."""
+    """Compute with plain numbers; raise an error for integers that would grow without limit."""
     if function is operator.pow and abs(numbers[1]) > MAX_EXPONENT:
         raise ValueError(f"an exponent may be at most {MAX_EXPONENT}")
     result: float = function(*numbers)
@@ -71,9 +71,9 @@ def compute_numbers(function: Function, *numbers: float) -> float:
 
 
 def elementwise(function: Function, num_arguments: range | None = None, keywords: str = "") -> Function:
-    """Let a numpy function act on columns: on the contents, jet values repeated over their particles.
+    """Apply a numpy function to the contents of columns; values per jet are repeated for each particle.
 
-    `num_arguments` is needed unless the function is a ufunc: numpy would write into one argument too many.
+    `num_arguments` is needed unless the function is a ufunc: numpy would write into an extra argument.
     """
     allowed = frozenset(keywords.split())
     counts = num_arguments or range(function.nin, function.nin + 1)  # type: ignore[attr-defined]
@@ -86,7 +86,7 @@ def elementwise(function: Function, num_arguments: range | None = None, keywords
         if any(isinstance(argument, refused) for argument in arguments):
             raise TypeError("takes columns and numbers only")
         if any(isinstance(argument, ak.Array) for argument in arguments):
-            return pack(function(*[_awkward(argument) for argument in arguments], **options))
+            return to_column(function(*[_awkward(argument) for argument in arguments], **options))
         arrays, like = _aligned(arguments)
         result = function(*arrays, **options)
         if like is not None:
@@ -98,7 +98,7 @@ def elementwise(function: Function, num_arguments: range | None = None, keywords
 
 
 def _aligned(arguments: tuple[Value, ...]) -> tuple[list[Value], Jagged | None]:
-    """Bring the arguments to one length; also return a column that has the result's structure."""
+    """Broadcast the arguments to one length; also return a column with the structure of the result."""
     positions = [i for i, argument in enumerate(arguments) if isinstance(argument, Jagged | np.ndarray)]
     for i in positions[1:]:
         if len(arguments[i]) != len(arguments[positions[0]]):
@@ -107,7 +107,7 @@ def _aligned(arguments: tuple[Value, ...]) -> tuple[list[Value], Jagged | None]:
     jagged = [i for i in positions if isinstance(arguments[i], Jagged)]
     if not jagged:
         return list(arguments), None
-    # Values with a length-1 axis give way to values per particle.
+    # Values with a length-1 axis are broadcast to values per particle.
     jagged = [i for i in jagged if not isinstance(arguments[i], PerJet)] or jagged
     like: Jagged = arguments[jagged[0]]
     for i in jagged[1:]:
@@ -133,7 +133,7 @@ def _check_equal_lengths(left: Jagged, right: Jagged, positions: tuple[int, int]
 
 
 def checked_operator(function: Function) -> Function:
-    """Let an operator act on columns, and with limits on plain numbers."""
+    """Apply an operator to columns, or with limits to plain numbers."""
     on_columns = elementwise(function, range(1, 3))
 
     def call(*arguments: Value) -> Value:
@@ -145,7 +145,7 @@ def checked_operator(function: Function) -> Function:
 
 
 def single_number(function: Callable[..., float], name: str) -> Function:
-    """Let a function of the math module act on plain numbers."""
+    """Apply a function of the math module to plain numbers."""
 
     def call(*arguments: Value) -> float:
         if not all(isinstance(argument, int | float | np.number) for argument in arguments):
@@ -163,8 +163,8 @@ def clip(column: Array, a_min: float | None = None, a_max: float | None = None) 
 # --- through awkward ------------------------------------------------------------------------------------
 
 
-def pack(array: Value) -> Value:
-    """Turn awkward's result into a column; it stays awkward while values are missing in it."""
+def to_column(array: Value) -> Value:
+    """Turn awkward's result into a column; with missing values it stays an awkward array."""
     if not isinstance(array, ak.Array):
         return array
     if _has_options(ak.to_layout(array)):
@@ -209,16 +209,16 @@ def _check_options(options: Mapping[str, Value], allowed: frozenset[str]) -> Non
 
 def _check_axis(axis: int | None) -> None:
     if axis not in (1, -1) or isinstance(axis, bool):
-        raise ValueError("needs axis=1: over all jets, the result would depend on how the files are read")
+        raise ValueError("needs axis=1: a result over all jets would depend on how the files are read")
 
 
 def reduction(function: Function) -> Function:
-    """Let an awkward reduction act along the particles of each jet."""
+    """Apply an awkward reduction to the particles of each jet."""
 
     def call(column: Value, axis: int | None = None, *, keepdims: bool = False) -> Value:
         array = _per_particle(column)
         _check_axis(axis)
-        result = pack(function(array, axis=1))
+        result = to_column(function(array, axis=1))
         if not keepdims:
             return result
         if isinstance(result, ak.Array):
@@ -229,14 +229,14 @@ def reduction(function: Function) -> Function:
 
 
 def inside_jets(function: Function, keywords: str = "") -> Function:
-    """Let an awkward function that works along the particles of each jet act on columns."""
+    """Apply an awkward function along the particles of each jet."""
     allowed = frozenset(keywords.split())
 
     def call(column: Value, axis: int = 1, **options: Value) -> Value:
         _check_options(options, allowed)
         array = _per_particle(column)
         _check_axis(axis)
-        return pack(function(array, axis=1, **options))
+        return to_column(function(array, axis=1, **options))
 
     return call
 
@@ -246,7 +246,7 @@ def pad_none(column: Value, target: int, axis: int = 1, *, clip: bool = False) -
     if target not in range(1, MAX_VALUES_PER_JET + 1):
         raise ValueError(f"the length must be a number between 1 and {MAX_VALUES_PER_JET}")
     _check_axis(axis)
-    return pack(ak.pad_none(_per_particle(column), target, axis=1, clip=bool(clip)))
+    return to_column(ak.pad_none(_per_particle(column), target, axis=1, clip=bool(clip)))
 
 
 def fill_none(column: Value, value: float, axis: int | None = -1) -> Value:
@@ -257,37 +257,37 @@ def fill_none(column: Value, value: float, axis: int | None = -1) -> Value:
     # The type of the result must not depend on whether something is missing in these jets.
     dtype = np.result_type(ak.to_numpy(ak.flatten(array, axis=None)).dtype, value)
     filled = ak.fill_none(array, value, axis=None if axis is None else array.ndim - 1)
-    return pack(ak.values_astype(filled, dtype))
+    return to_column(ak.values_astype(filled, dtype))
 
 
 def flatten(column: Value, axis: int | None = 1) -> Value:
-    """Take away the axis of particles; works where every jet has exactly one value."""
+    """Remove the axis of particles, where every jet has exactly one value."""
     result = ak.flatten(_per_particle(column), axis=axis)
     if len(result) != len(column):
         raise ValueError("changes the number of jets")
-    return pack(result)
+    return to_column(result)
 
 
 def is_none(column: Value, axis: int = 0) -> Value:
     """Mark the missing values."""
     if axis not in (0, 1, -1):
         raise ValueError("axis must be 0 or 1")
-    return pack(ak.is_none(_column(column), axis=axis))
+    return to_column(ak.is_none(_column(column), axis=axis))
 
 
 def drop_none(column: Value, axis: int = 1) -> Value:
-    """Leave out the missing values of each jet."""
+    """Drop the missing values of each jet."""
     _check_axis(axis)
-    return pack(ak.drop_none(_per_particle(column), axis=1))
+    return to_column(ak.drop_none(_per_particle(column), axis=1))
 
 
 def values_astype(column: Value, to: str) -> Value:
     """Convert to another type of number."""
     if isinstance(column, Jagged):
         return type(column)(column.contents.astype(to), column.offsets)
-    return (
-        column.astype(to) if isinstance(column, np.ndarray) else pack(ak.values_astype(_column(column), to))
-    )
+    if isinstance(column, np.ndarray):
+        return column.astype(to)
+    return to_column(ak.values_astype(_column(column), to))
 
 
 def _check_joined_size(columns: list[Value]) -> None:
@@ -297,7 +297,7 @@ def _check_joined_size(columns: list[Value]) -> None:
 
 
 def stack(columns: Value, axis: int | None = None) -> Value:
-    """Join columns with one value per jet into one with as many values per jet as columns."""
+    """Combine n columns with one value per jet into one with n values per jet."""
     _check_axis(axis)
     if not isinstance(columns, list) or not all(isinstance(column, np.ndarray) for column in columns):
         raise TypeError("takes a list of columns with one value per jet")
@@ -308,12 +308,12 @@ def stack(columns: Value, axis: int | None = None) -> Value:
 
 
 def concatenate(columns: Value, axis: int | None = None) -> Value:
-    """Append the particles of several columns to each other, jet by jet."""
+    """Concatenate the particles of several columns, jet by jet."""
     _check_axis(axis)
     if not isinstance(columns, list) or not all(_has_particles(column) for column in columns):
         raise TypeError("takes a list of columns with values per particle")
     _check_joined_size([column for column in columns if isinstance(column, Jagged)] or columns)
-    return pack(ak.concatenate([_awkward(column) for column in columns], axis=1))
+    return to_column(ak.concatenate([_awkward(column) for column in columns], axis=1))
 
 
 def length(column: Value) -> int:
@@ -322,7 +322,7 @@ def length(column: Value) -> int:
 
 
 def identity(column: Value) -> Value:
-    """Return the column as it is."""
+    """Return the column unchanged."""
     _column(column)
     return column
 
@@ -331,7 +331,7 @@ def identity(column: Value) -> Value:
 
 
 def momenta(*coordinates: str) -> Function:
-    """Make the function that joins columns to four-momenta."""
+    """Return the function that combines columns into four-momenta."""
 
     def call(*columns: Value) -> Momenta:
         if len(columns) != len(coordinates):
@@ -352,10 +352,10 @@ def momenta(*coordinates: str) -> Function:
 
 
 def attribute(value: Value, name: str) -> Value:
-    """Return a part of four-momenta."""
+    """Return a component of four-momenta."""
     if not isinstance(value, Momenta):
         raise TypeError(f"only what _p4_from_...() returns has .{name}")
-    return pack(getattr(value.array, name))
+    return to_column(getattr(value.array, name))
 
 
 def item(value: Value, index: Value) -> Value:
@@ -367,10 +367,10 @@ def item(value: Value, index: Value) -> Value:
             _check_equal_lengths(value, index, (0, 1))
         # Positions with a length-1 axis (argmax with keepdims) pick inside jets too.
         inside = to_awkward(index) if isinstance(index, Jagged) else ak.from_regular(index, axis=1)
-        return pack(_per_particle(value)[inside])
+        return to_column(_per_particle(value)[inside])
     first, *rest = index if isinstance(index, tuple) else (index,)
     if any(isinstance(part, Jagged | np.ndarray | ak.Array) for part in (first, *rest)):
-        raise TypeError("a column as an index must stand alone and have values per particle")
+        raise TypeError("a column must be the only index and have values per particle")
     if first != slice(None) or len(rest) > 1:
         raise ValueError("the first index runs over jets and must be `:`, as in [:, 0]")
     if not rest:
@@ -380,15 +380,15 @@ def item(value: Value, index: Value) -> Value:
     if rest[0] is None:
         raise ValueError("[:, None] is for columns with one value per jet")
     try:
-        return pack(_per_particle(value)[:, rest[0]])
+        return to_column(_per_particle(value)[:, rest[0]])
     except IndexError as error:
         raise ValueError("some jets are too short: pad them with ak.pad_none and ak.fill_none") from error
 
 
 def finish(value: Value, table: Table) -> Column:
-    """Return the result of a formula as a column; a single number stands for all jets."""
+    """Return the result of a formula as a column; a single number is repeated for all jets."""
     if isinstance(value, Momenta):
-        raise TypeError("gives four-momenta: take a part of them, such as .pt")
+        raise TypeError("gives four-momenta: take a component, such as .pt")
     if isinstance(value, ak.Array):
         axis = next(axis for axis in range(value.ndim) if ak.any(ak.is_none(value, axis=axis), axis=None))
         missing = ak.is_none(value, axis=axis)
@@ -401,4 +401,4 @@ def finish(value: Value, table: Table) -> Column:
         return value
     if isinstance(value, int | float | np.generic):
         return np.full(num_jets(table), value)
-    raise TypeError("gives no column")
+    raise TypeError("does not give a column")

@@ -1,6 +1,7 @@
 """The formula language of data configs: Python expressions, parsed and interpreted node by node.
 
-Nothing is ever compiled or evaluated by Python: what is not listed here or in formula_functions is refused.
+Nothing is compiled or evaluated by Python. Syntax is refused unless `grammar` lists it, and a function unless
+`functions` does.
 """
 
 import ast
@@ -13,19 +14,17 @@ import numpy as np
 
 from partt.config import did_you_mean
 from partt.data.formulas.column_functions import LengthsDisagreeError, Value
-from partt.data.formulas.formula_checks import check, check_depth, function_name, refused, shorten
-from partt.data.formulas.formula_functions import NUMPY_FUNCTIONS, FunctionTable
+from partt.data.formulas.functions import NUMPY_FUNCTIONS, FunctionTable
+from partt.data.formulas.grammar import check_depth, check_syntax, function_name, refused, shorten
 from partt.data.jagged import Column, Table
 from partt.errors import ConfigError
-
-__all__ = ["NUMPY_FUNCTIONS", "Formula", "FunctionTable", "evaluate", "inline", "parse_formula"]
 
 MAX_LENGTH = 4096
 
 
 @dataclass(frozen=True)
 class Formula:
-    """A parsed formula and the branches or variables that it reads."""
+    """A parsed formula, and the branches and variables that it uses."""
 
     text: str
     names: frozenset[str] = field(compare=False)
@@ -41,21 +40,21 @@ class Formula:
 
 
 def parse_formula(text: str) -> Formula:
-    """Parse a formula; whatever the language does not know is a ConfigError."""
+    """Parse a formula; whatever is not part of the language is a ConfigError."""
     if len(text) > MAX_LENGTH:
         raise ConfigError(f"the formula is longer than {MAX_LENGTH} characters")
     if not text.strip():
         raise ConfigError("the formula is empty")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python's hints on odd code; odd code is refused below
+            warnings.simplefilter("ignore")  # Python's hints about odd code, which is refused below
             tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
         raise ConfigError(f"not a valid formula: {error.msg} in {shorten(text.strip())!r}") from error
     except (ValueError, MemoryError, RecursionError) as error:
         raise ConfigError(f"not a valid formula: {error}") from error
     check_depth(tree)
-    tree = check(tree)
+    tree = check_syntax(tree)
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     return Formula(text, frozenset(names - NUMPY_FUNCTIONS.functions.keys()), tree)
 
@@ -79,9 +78,9 @@ def inline(formula: Formula, definitions: Mapping[str, Formula]) -> Formula:
 
 
 def evaluate(formula: Formula, table: Table, functions: FunctionTable = NUMPY_FUNCTIONS) -> Column:
-    """Compute a formula; infinities and NaN are results like any other.
+    """Compute a formula; infinities and NaN are valid results.
 
-    A table of functions for another backend may give another type of column.
+    The functions of another backend (torch, for export) give its type of column.
     """
     walker = _Walker(table, functions)
     with np.errstate(all="ignore"):
@@ -92,7 +91,7 @@ def evaluate(formula: Formula, table: Table, functions: FunctionTable = NUMPY_FU
 
 @dataclass(frozen=True)
 class _Walker:
-    """Computes nodes of a checked formula."""
+    """Evaluates the nodes of a checked formula."""
 
     table: Table
     functions: FunctionTable
@@ -151,7 +150,7 @@ class _Walker:
         *values: Value,
         **options: Value,
     ) -> Value:
-        """Call a function; its complaints become messages that quote the formula."""
+        """Call a function; its errors become messages that quote the formula."""
         try:
             return function(*values, **options)
         except LengthsDisagreeError as error:

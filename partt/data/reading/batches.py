@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from partt.data.files.root_files import AuthenticationError
+from partt.data.files.tables import AuthenticationError
 from partt.data.jet_batch import JetBatch, concatenate
 from partt.data.reading.jet_index import JetIndex
 from partt.data.reading.jet_source import BadFile, JetSource, check_jets, read_chunk

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from partt.data.files.info import FileInfo
-from partt.data.files.root_files import AuthenticationError
+from partt.data.files.tables import AuthenticationError
 from partt.data.jagged import Array
 from partt.data.reading.jet_source import BadFile, JetSource, jet_weights, listing
 from partt.data.reading.read_plan import Chunk

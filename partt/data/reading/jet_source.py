@@ -11,7 +11,7 @@ import torch
 
 from partt.data.config.data_config import DataConfig
 from partt.data.files.lists import InputFile
-from partt.data.files.root_files import MAX_CHUNK, AuthenticationError, FileInfo, inspect_file
+from partt.data.files.tables import MAX_CHUNK, AuthenticationError, FileInfo, inspect_file
 from partt.data.jet_batch import JetBatch
 from partt.data.packing import pack
 from partt.data.reading.batch_cache import BatchCache
@@ -125,7 +125,7 @@ def open_files(
         try:
             info = inspect_file(file.url, config.treename, max_chunk)
             require_branches(config, names, info)
-            good.append((file.group, info))
+            good.append((file.sample, info))
         except AuthenticationError:
             raise
         except DataError as error:
@@ -144,7 +144,7 @@ def check_losses(
     policy: BadFilePolicy,
 ) -> None:
     """Raise an error if a group has lost all its files, or too many files are bad."""
-    lost = {file.group for file in inputs} - {group for group, _ in good}
+    lost = {file.sample for file in inputs} - {group for group, _ in good}
     if lost:
         raise DataError(f"all files of {', '.join(sorted(lost)) or 'the list'} are bad:\n{listing(bad)}")
     policy.check(len(inputs), bad)

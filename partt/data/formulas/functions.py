@@ -1,4 +1,4 @@
-"""What formulas can compute: constants, operators and functions, each from an explicit list."""
+"""Constants, operators and functions of formulas, each from an explicit list."""
 
 import ast
 import math
@@ -15,13 +15,13 @@ from partt.data.formulas.column_functions import Function, elementwise, inside_j
 
 @dataclass(frozen=True)
 class FunctionTable:
-    """All that the walker of formulas needs from a backend (numpy here; torch for export)."""
+    """What evaluating formulas needs from a backend (numpy here; torch for export)."""
 
     functions: Mapping[str, Function]  # "np.log", "len", "_clip", ...
     operators: Mapping[type[ast.AST], Function]  # ast.Add, ast.USub, ast.Less, ...
     item: Function  # (value, index) -> value[index]
     attribute: Function  # (momenta, "pt") -> momenta.pt
-    finish: Function  # (value, table) -> the column that a formula gives
+    finish: Function  # (value, table) -> the result of a formula as a column
 
 
 _UFUNCS = """
@@ -123,16 +123,16 @@ NUMPY_FUNCTIONS = FunctionTable(
 REFUSED: Mapping[str, str] = {
     "_pad": "partt does not pad jets",
     "_repeat_pad": "partt does not pad jets",
-    "_hash": "its numbers are not the same in every run",
+    "_hash": "its values differ from run to run",
     "_concat": "write ak.concatenate",
     "_stack": "write np.stack",
-    "_knn": "neighbours are the network's business",
-    "_batch_knn": "neighbours are the network's business",
-    "_batch_permute_indices": "random numbers are not the same in every run",
-    "_batch_permute_and_drop_indices": "random numbers are not the same in every run",
-    "np.random": "random numbers are not the same in every run",
+    "_knn": "the network finds neighbours itself",
+    "_batch_knn": "the network finds neighbours itself",
+    "_batch_permute_indices": "random numbers differ from run to run",
+    "_batch_permute_and_drop_indices": "random numbers differ from run to run",
+    "np.random": "random numbers differ from run to run",
     "np.zeros": "write np.zeros_like(a column)",
     "np.ones": "write np.ones_like(a column)",
     "np.full": "write np.full_like(a column, value)",
-    "ak.unflatten": "functions keep the particles of each jet together by themselves",
+    "ak.unflatten": "not needed: all functions act within each jet",
 }

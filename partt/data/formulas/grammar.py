@@ -1,4 +1,4 @@
-"""The grammar of formulas: which Python syntax they may use; everything else is refused."""
+"""The grammar of formulas: the Python syntax that they may use; everything else is refused."""
 
 import ast
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 from partt.config import did_you_mean
 from partt.data.formulas.column_functions import MAX_INTEGER, MOMENTUM_ATTRIBUTES, TYPE_NAMES, compute_numbers
-from partt.data.formulas.formula_functions import CONSTANTS, NUMPY_FUNCTIONS, PYTHON_OPERATORS, REFUSED
+from partt.data.formulas.functions import CONSTANTS, NUMPY_FUNCTIONS, PYTHON_OPERATORS, REFUSED
 from partt.errors import ConfigError
 
 MAX_DEPTH = 50
@@ -17,7 +17,7 @@ KEYWORDS = (
 
 
 def check_depth(tree: ast.expr) -> None:
-    """Refuse a tree with too many levels, without recursion."""
+    """Raise an error for a tree with too many levels, without recursion."""
     level: list[ast.AST] = [tree]
     for _ in range(MAX_DEPTH):
         level = [
@@ -27,8 +27,8 @@ def check_depth(tree: ast.expr) -> None:
         raise ConfigError(f"the formula is nested deeper than {MAX_DEPTH} levels")
 
 
-def check(node: ast.expr) -> ast.expr:
-    """Return the node with everything below it checked and constants computed, or refuse it."""
+def check_syntax(node: ast.expr) -> ast.expr:
+    """Check a node and everything below it; return it with operations on constants computed."""
     if type(node) not in _CHECKS:
         raise refused(node, _REASONS.get(type(node), "is not part of the formula language"))
     return _CHECKS[type(node)](node)
@@ -36,7 +36,7 @@ def check(node: ast.expr) -> ast.expr:
 
 def _check_constant(node: ast.Constant) -> ast.expr:
     if isinstance(node.value, str | bytes):
-        raise refused(node, "text has no meaning in a formula")
+        raise refused(node, "text is not supported in formulas")
     if not isinstance(node.value, int | float):
         raise refused(node, "is not a number")
     if abs(node.value) >= MAX_INTEGER and isinstance(node.value, int):
@@ -46,7 +46,7 @@ def _check_constant(node: ast.Constant) -> ast.expr:
 
 def _check_name(node: ast.Name) -> ast.expr:
     if node.id in MODULES or node.id in NUMPY_FUNCTIONS.functions:
-        raise refused(node, "is a function or a module: call it")
+        raise refused(node, "is a function or a module, not a variable")
     if node.id.startswith("_"):
         raise refused(node, "names that start with an underscore are reserved")
     return node
@@ -60,9 +60,9 @@ def _check_attribute(node: ast.Attribute) -> ast.expr:
         raise refused(node, _why_not(name))
     if node.attr not in MOMENTUM_ATTRIBUTES.split():
         raise refused(
-            node, f"has no part .{node.attr}; allowed are .{MOMENTUM_ATTRIBUTES.replace(' ', ' .')}"
+            node, f"has no component .{node.attr}; allowed are .{MOMENTUM_ATTRIBUTES.replace(' ', ' .')}"
         )
-    return ast.Attribute(check(node.value), node.attr)
+    return ast.Attribute(check_syntax(node.value), node.attr)
 
 
 def _check_unary(node: ast.UnaryOp) -> ast.expr:
@@ -74,7 +74,7 @@ def _check_unary(node: ast.UnaryOp) -> ast.expr:
 
 def _check_binary(node: ast.BinOp) -> ast.expr:
     if type(node.op) not in PYTHON_OPERATORS:
-        raise refused(node, "has an operator that formulas do not know")
+        raise refused(node, "this operator is not supported in formulas")
     left, right = _check_operand(node.left), _check_operand(node.right)
     return _computed(ast.BinOp(left, node.op, right), node.op, [left, right])
 
@@ -82,7 +82,7 @@ def _check_binary(node: ast.BinOp) -> ast.expr:
 def _check_operand(node: ast.expr) -> ast.expr:
     if isinstance(node, ast.List | ast.Tuple):
         raise refused(node, "lists are for the arguments of functions only")
-    return check(node)
+    return check_syntax(node)
 
 
 def _computed(node: ast.expr, kind: ast.AST, operands: list[ast.expr]) -> ast.expr:
@@ -101,7 +101,7 @@ def _check_compare(node: ast.Compare) -> ast.expr:
     operands = [_check_operand(operand) for operand in [node.left, *node.comparators]]
     middle = operands[1:-1]
     if any(isinstance(operand, ast.BinOp) and isinstance(operand.op, _LOGIC) for operand in middle):
-        # a > 1 & b < 2 means a > (1 & b) < 2, which nobody wants.
+        # Python reads a > 1 & b < 2 as a > (1 & b) < 2, which nobody means.
         raise refused(node, "put parentheses around each comparison: (a > 1) & (b < 2)")
     if unknown := [kind for kind in node.ops if type(kind) not in PYTHON_OPERATORS]:
         raise refused(node, f"comparisons with {_WORDS[type(unknown[0])]!r} do not work on columns")
@@ -126,11 +126,11 @@ def _check_call(node: ast.Call) -> ast.expr:
     keywords = []
     for keyword in node.keywords:
         if keyword.arg not in KEYWORDS.split():
-            raise refused(node, f"formulas know no keyword {keyword.arg!r}")
+            raise refused(node, f"keyword {keyword.arg!r} is not supported in formulas")
         keywords.append(ast.keyword(keyword.arg, _check_argument(keyword.value)))
     arguments = node.args
     if name == "ak.values_astype" and len(arguments) == 2:
-        arguments = [check(arguments[0]), _check_type(arguments[1])]
+        arguments = [check_syntax(arguments[0]), _check_type(arguments[1])]
     else:
         arguments = [_check_argument(argument) for argument in arguments]
     return ast.Call(ast.Name(name, ast.Load()), arguments, keywords)
@@ -138,7 +138,7 @@ def _check_call(node: ast.Call) -> ast.expr:
 
 def _check_argument(node: ast.expr) -> ast.expr:
     is_none = isinstance(node, ast.Constant) and node.value is None
-    return node if is_none else check(node)  # axis=None, a_min=None
+    return node if is_none else check_syntax(node)  # axis=None, a_min=None
 
 
 def _check_type(node: ast.expr) -> ast.expr:
@@ -146,7 +146,7 @@ def _check_type(node: ast.expr) -> ast.expr:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         name = node.value
     if name not in TYPE_NAMES.split():
-        raise refused(node, f"is not a type; known are {TYPE_NAMES}")
+        raise refused(node, f"is not a type; allowed are {TYPE_NAMES}")
     return ast.Constant(name)
 
 
@@ -162,12 +162,12 @@ def _check_index(node: ast.expr) -> ast.expr:
         return _check_argument(node)
     bounds = [bound and _check_argument(bound) for bound in (node.lower, node.upper, node.step)]
     if not all(bound is None or isinstance(bound, ast.Constant) for bound in bounds):
-        raise refused(node, "only constants can be bounds")
+        raise refused(node, "the bounds of a slice must be constants")
     return ast.Slice(*bounds)
 
 
 def _dotted_name(node: ast.expr) -> str:
-    """Return np.log for numpy.log; an empty string for what is not a dotted name."""
+    """Return np.log for numpy.log; an empty string if the node is not a dotted name."""
     if isinstance(node, ast.Name):
         return MODULES.get(node.id, node.id)
     if isinstance(node, ast.Attribute):
@@ -192,12 +192,12 @@ def _why_not(name: str) -> str:
 
 
 def refused(node: ast.expr, reason: str) -> ConfigError:
-    """Return the error that quotes a part of a formula."""
+    """Return an error that quotes a part of a formula."""
     return ConfigError(f"`{shorten(ast.unparse(node))}` in a formula: {reason}")
 
 
 def shorten(text: str) -> str:
-    """Cut a quotation to a length that fits into a message."""
+    """Shorten a quotation to fit into a message."""
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

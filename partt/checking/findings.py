@@ -1,4 +1,4 @@
-"""The record of what `partt check` finds; it grows while files are read."""
+"""Report of `partt check`; it is filled while files are read."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,7 +12,7 @@ MAX_VALUES_FOR_MEDIAN = 200_000
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong ("error": a job would stop) or suspicious ("warning")."""
+    """An error (a job would stop) or a warning (something looks wrong)."""
 
     severity: Literal["error", "warning"]
     where: str
@@ -21,7 +21,7 @@ class Finding:
 
 @dataclass
 class ValueSummary:
-    """What the values of a branch or an input look like."""
+    """Count, range and median of the values of a branch or an input."""
 
     name: str
     type: str = ""  # of a branch, as in the first file
@@ -30,10 +30,10 @@ class ValueSummary:
     num_infinite: int = 0
     minimum: float = np.inf
     maximum: float = -np.inf
-    sample: list[Array] = field(default_factory=list)  # the first finite values
+    first_values: list[Array] = field(default_factory=list)  # finite ones, for the median
 
     def add(self, column: Column) -> None:
-        """Count the values of one more chunk."""
+        """Add the values of one more chunk."""
         values = column.contents if isinstance(column, Jagged) else np.atleast_1d(column)
         values = values.astype(np.float64)
         finite = values[np.isfinite(values)]
@@ -43,24 +43,24 @@ class ValueSummary:
         if len(finite):
             self.minimum = min(self.minimum, float(finite.min()))
             self.maximum = max(self.maximum, float(finite.max()))
-        if sum(map(len, self.sample)) < MAX_VALUES_FOR_MEDIAN:
-            self.sample.append(finite)
+        if sum(map(len, self.first_values)) < MAX_VALUES_FOR_MEDIAN:
+            self.first_values.append(finite)
 
     @property
     def num_finite(self) -> int:
-        """How many values are ordinary numbers."""
+        """Number of values that are neither NaN nor infinite."""
         return self.num_values - self.num_nan - self.num_infinite
 
     @property
     def median(self) -> float:
-        """Median of the sample."""
-        sample = np.concatenate(self.sample) if self.sample else np.empty(0)
-        return float(np.median(sample)) if len(sample) else np.nan
+        """Median of the first values."""
+        values = np.concatenate(self.first_values) if self.first_values else np.empty(0)
+        return float(np.median(values)) if len(values) else np.nan
 
 
 @dataclass
-class GroupSummary:
-    """What a group of files holds."""
+class SampleSummary:
+    """Files, entries and jets of one sample."""
 
     name: str
     num_files: int = 0
@@ -72,9 +72,9 @@ class GroupSummary:
 
 @dataclass
 class CheckReport:
-    """All that a check has found."""
+    """Everything that a check found."""
 
-    groups: dict[str, GroupSummary] = field(default_factory=dict)
+    samples: dict[str, SampleSummary] = field(default_factory=dict)
     branches: dict[str, ValueSummary] = field(default_factory=dict)
     inputs: dict[str, ValueSummary] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -88,18 +88,18 @@ class CheckReport:
 
     @property
     def num_errors(self) -> int:
-        """How many findings would stop a job."""
+        """Number of findings that would stop a job."""
         return sum(finding.severity == "error" for finding in self.findings)
 
     @property
     def is_complete(self) -> bool:
         """Whether every entry was read."""
-        return all(group.num_read == group.num_entries for group in self.groups.values())
+        return all(sample.num_read == sample.num_entries for sample in self.samples.values())
 
     def error(self, where: str, text: str) -> None:
-        """Note what would stop a job."""
+        """Add something that would stop a job."""
         self.findings.append(Finding("error", where, text))
 
     def warn(self, where: str, text: str) -> None:
-        """Note what looks wrong."""
+        """Add something that looks wrong."""
         self.findings.append(Finding("warning", where, text))

@@ -1,10 +1,9 @@
-"""Parquet with the same calls as ROOT: columns by name, in entry ranges; tables, one after another."""
+"""Parquet files: inspect, read entries, write tables."""
 
 import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -13,19 +12,10 @@ import pyarrow.parquet
 
 from partt.atomic_files import atomic_path
 from partt.data.files.access import file_stamp, filesystem, is_remote, local_path
-from partt.data.files.info import FileInfo, check_identity, check_request, make_chunks
-from partt.data.files.recently_used import RecentlyUsed
+from partt.data.files.cache import FILE_CACHE
+from partt.data.files.info import NOTE, FileInfo, check_identity, check_request, make_chunks
 from partt.data.jagged import Array, Column, Jagged, Table
 from partt.errors import DataError
-
-MAX_KEPT_BYTES = 256_000_000  # of all decoded row groups that a process keeps; one always
-
-_row_groups: RecentlyUsed[tuple[str, str, int, tuple[str, ...]], pa.Table] = RecentlyUsed(MAX_KEPT_BYTES)
-
-
-def is_parquet(url: str) -> bool:
-    """Tell whether a file is parquet, by its name."""
-    return url.endswith((".parquet", ".pq"))
 
 
 def inspect(url: str, max_chunk: int) -> FileInfo:
@@ -61,40 +51,36 @@ def read(
     return {name: _to_column(array) for name, array in arrays.items()}
 
 
-def write(path: str | Path, tables: Iterable[Table], note_key: str, note: Callable[[], str]) -> int:
-    """Write tables one after another, a row group each, and a note; return the number of entries."""
-    remaining = map(_to_arrow, tables)
-    first = next(remaining)
-    num_entries = 0
+def write(path: str | Path, first: Table, tables: Iterable[Table], note: Callable[[], str] | None) -> None:
+    """Write tables with the columns of `first`, a row group each, and a note."""
     with (
         atomic_path(path) as temporary,
         temporary.open("wb") as sink,
-        pa.parquet.ParquetWriter(sink, first.schema, compression="zstd") as file,
+        pa.parquet.ParquetWriter(sink, _to_arrow(first).schema, compression="zstd") as file,
     ):
-        for table in chain([first], remaining):
-            file.write_table(table)
-            num_entries += table.num_rows
-        file.add_key_value_metadata({note_key: note()})
-    return num_entries
+        for table in tables:
+            file.write_table(_to_arrow(table))
+        if note is not None:
+            file.add_key_value_metadata({NOTE: note()})
 
 
-def read_note(url: str, key: str) -> str | None:
-    """Return the note of a file; None if there is none."""
+def read_note(url: str) -> str | None:
+    """Return the note of a file, or None."""
     with _open(url) as file:
-        note: bytes | None = (file.metadata.metadata or {}).get(key.encode())
+        note: bytes | None = (file.metadata.metadata or {}).get(NOTE.encode())
     return None if note is None else note.decode()
 
 
 def _row_group(
     info: FileInfo, file: pa.parquet.ParquetFile, group: int, columns: tuple[str, ...], *, keep: bool
 ) -> pa.Table:
-    """Return a row group; kept, it is decoded once for all the chunks that are cut from it."""
+    """Return a row group; with `keep` it is decoded once for all chunks that are cut from it."""
     key = (info.url, info.identity, group, columns)
-    table = _row_groups.get(key)
+    table = FILE_CACHE.row_groups.get(key)
     if table is None:
         table = file.read_row_group(group, columns=list(columns))
         if keep:
-            _row_groups.put(key, table, table.nbytes)
+            FILE_CACHE.row_groups.put(key, table, table.nbytes)
     return table
 
 
@@ -116,7 +102,7 @@ def _info(url: str, file: pa.parquet.ParquetFile, max_chunk: int) -> FileInfo:
 
 
 def _identity(url: str, file: pa.parquet.ParquetFile) -> str:
-    """Return the size and versions of a file; its metadata's hash if a server tells nothing but the size."""
+    """Return the size and version of a file; without a version, the size and a hash of its metadata."""
     size, *versions = file_stamp(url)
     if not versions:
         footer = io.BytesIO()
