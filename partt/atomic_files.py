@@ -41,20 +41,6 @@ def write_text(final: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-@contextmanager
-def opened_folder(folder: Path) -> Iterator[int]:
-    """Make a folder if needed, and yield a descriptor of it, which can be locked."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 def remove_leftovers(final: str | Path) -> None:
     """Remove temporary files of `final` that a killed process left; nobody may be writing it."""
     final = Path(final)

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from partt.config import Record, load_record
 from partt.errors import ConfigError
 
-DEFAULT_CARD = Path(str(resources.files("partt"))) / "simulate" / "cards" / "jetclass.yaml"
+DEFAULT_CARD = Path(str(resources.files("partt"))) / "simulation" / "cards" / "jetclass.yaml"
 TABLE_COLUMNS = ["abs_eta_min", "abs_eta_max", "pt_min_gev", "pt_max_gev", "sigma_d0_mm", "sigma_dz_mm"]
 
 Positive = Annotated[float, Field(gt=0)]
