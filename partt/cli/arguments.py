@@ -1,4 +1,4 @@
-"""Arguments that verbs share: numbers, devices. What does not fit is refused with a message that says so."""
+"""Arguments that several verbs share: numbers, devices."""
 
 import argparse
 import os
@@ -36,7 +36,7 @@ def fraction(text: str) -> float:
 
 
 def choose_device(name: str, local_rank: int | None = None) -> "torch.device":
-    """Return the device that --device names; auto: a GPU if there is one, one for each local process."""
+    """Return the device that --device names; auto: a GPU if there is one (of each local process its own)."""
     import torch
 
     if name == "auto":
@@ -50,7 +50,7 @@ def choose_device(name: str, local_rank: int | None = None) -> "torch.device":
     if device.type not in {"cpu", "cuda"}:
         raise ConfigError(f"--device {name}: give cpu, cuda, cuda:N or auto")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"--device {name}: torch finds {torch.cuda.device_count()} GPUs here")
+        raise ConfigError(f"--device {name}: torch finds {torch.cuda.device_count()} GPUs")
     return device
 
 

@@ -1,4 +1,4 @@
-"""Jets -> the branches of JetClass, by name, type and meaning."""
+"""Jets -> the branches of JetClass, with its names, types and definitions."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from partt.simulation.truth_labels import Matches, directions
 MAX_ABS_ETA = 5.0
 MAX_ABS_PZ = 10_000.0
 
-# The types of the real files.
+# Types as in the JetClass files.
 LABEL_TYPES = {"QCD": np.float32, "H": np.bool_, "Z": np.int32, "W": np.int32, "T": np.int32}
 
 KIND_BRANCHES = {
@@ -27,7 +27,7 @@ KIND_BRANCHES = {
 def jet_table(
     events: Events, candidates: Candidates, jets: Jets, matches: Matches, process: Process
 ) -> Table:
-    """Return the JetClass branches of the jets that match their label."""
+    """Return the JetClass branches of the jets that match their class."""
     matched = np.flatnonzero(matches.code > 0)
     particle_branches, num_particles = _particle_branches(candidates, jets, matched)
     labels = {
@@ -56,11 +56,11 @@ def jet_table(
 def _particle_branches(
     candidates: Candidates, jets: Jets, matched: Integers
 ) -> tuple[dict[str, Jagged], Integers]:
-    """Return the branches of the constituents of some jets, and their number in each.
+    """Return the branches of the constituents of the matched jets, and the number of constituents.
 
-    Tracks are stored with pT, phi and mass of their momentum but with the eta of their end point;
-    pz = pT sinh(eta) and the energy follow from it. part_deta = sign(jet_eta) (eta - jet_eta).
-    Constituents by falling pT; those with |eta| > 5 or |pz| > 10 TeV are left out.
+    As in JetClass, tracks have the pT, phi and mass of their momentum, but the eta of their end point, from
+    which pz = pT sinh(eta) and the energy follow. part_deta = sign(jet_eta) (eta - jet_eta). Constituents
+    are sorted by decreasing pT; those with |eta| > 5 or |pz| > 10 TeV are left out.
     """
     rows, offsets = take_rows(jets.offsets, matched)
     jet = np.repeat(np.arange(len(matched)), np.diff(offsets))
@@ -96,7 +96,7 @@ def _particle_branches(
 
 
 def _aux_branches(events: Events, row: Integers, code: Integers) -> dict[str, Floats]:
-    """Return direction, PDG code and pT of the resonances (0 for QCD), and the numbers of the decays."""
+    """Return direction, PDG code and pT of the resonances (0 for QCD), and the truth codes."""
     found = row >= 0
 
     def of_resonance(values: Floats) -> Floats:
@@ -115,5 +115,5 @@ def _aux_branches(events: Events, row: Integers, code: Integers) -> dict[str, Fl
 
 
 def _wrap(angle: Floats) -> Floats:
-    """Bring angles into [-pi, pi)."""
+    """Wrap angles to [-pi, pi)."""
     return np.remainder(angle + np.pi, 2 * np.pi) - np.pi
