@@ -7,7 +7,7 @@ from partt.simulation.detector.response import Candidates, Kind
 from partt.simulation.generator import Events, Floats, Integers
 from partt.simulation.jet_finding import Jets
 from partt.simulation.processes import LABELS, Process
-from partt.simulation.truth_labels import Matches, directions
+from partt.simulation.truth_labels import Matches, directions, wrap
 
 MAX_ABS_ETA = 5.0
 MAX_ABS_PZ = 10_000.0
@@ -81,7 +81,7 @@ def _particle_branches(
         "part_pz": pz,
         "part_energy": np.sqrt(pt**2 + pz**2 + parts.mass**2),
         "part_deta": np.where(jet_eta > 0, 1, -1) * (parts.end_eta - jet_eta),
-        "part_dphi": _wrap(np.arctan2(parts.py, parts.px) - jet_phi),
+        "part_dphi": wrap(np.arctan2(parts.py, parts.px) - jet_phi),
         "part_d0val": parts.d0,
         "part_d0err": parts.d0_error,
         "part_dzval": parts.dz,
@@ -112,8 +112,3 @@ def _aux_branches(events: Events, row: Integers, code: Integers) -> dict[str, Fl
         "aux_genpart_pt": of_resonance(np.hypot(events.px[row[found]], events.py[row[found]])),
         "aux_truth_match": code.astype(np.float64),
     }
-
-
-def _wrap(angle: Floats) -> Floats:
-    """Wrap angles to [-pi, pi)."""
-    return np.remainder(angle + np.pi, 2 * np.pi) - np.pi

@@ -125,7 +125,7 @@ def match_jets(
         jets = np.flatnonzero((first + slot < last) & (row < 0))
         number = first[jets] + slot
         deta = eta[number] - jet_eta[jets, None]
-        dphi = np.remainder(phi[number] - jet_phi[jets, None] + np.pi, 2 * np.pi) - np.pi
+        dphi = wrap(phi[number] - jet_phi[jets, None])
         inside = (np.hypot(deta, dphi) < MAX_DISTANCE).all(axis=1)
         row[jets[inside]] = resonances.row[number[inside]]
         code[jets[inside]] = codes[number[inside]]
@@ -136,6 +136,11 @@ def directions(events: Events, rows: Integers) -> tuple[Floats, Floats]:
     """Return eta and phi of the momenta of the given particles."""
     px, py, pz = events.px[rows], events.py[rows], events.pz[rows]
     return np.arcsinh(pz / np.hypot(px, py)), np.arctan2(py, px)
+
+
+def wrap(angle: Floats) -> Floats:
+    """Wrap angles to [-pi, pi)."""
+    return np.remainder(angle + np.pi, 2 * np.pi) - np.pi
 
 
 def truth_codes(events: Events, process: Process, resonances: Resonances) -> Integers:
