@@ -158,7 +158,7 @@ def draw_particles(axes: Axes, picture: Picture, areas: Array) -> None:
 
 
 def area_of(pt: Array | float) -> Array | float:
-    """Return the area that stands for a momentum in GeV."""
+    """Return the area of a point by its momentum in GeV."""
     return 6 + 3 * pt
 
 

@@ -1,4 +1,4 @@
-"""simulation.json: settings and files of a folder, by which a rerun continues and never mixes settings."""
+"""simulation.json: settings and files of a folder, so that a rerun continues and settings never mix."""
 
 import hashlib
 import json

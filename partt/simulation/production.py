@@ -28,7 +28,7 @@ FileProgress: TypeAlias = Callable[[str, int], None]  # file name, jets made so 
 
 @dataclass(frozen=True)
 class Production:
-    """What to make: `num_jets` per class, in files of `jets_per_file`, shared out between the splits."""
+    """What to make: `num_jets` of each class, in files of `jets_per_file`, divided between the splits."""
 
     out: Path
     num_jets: int

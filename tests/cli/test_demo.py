@@ -72,7 +72,7 @@ def test_without_the_simulation_it_says_what_to_do(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_both_parts_of_the_sample_hold_all_of_it(tmp_path):
+def test_both_parts_together_are_the_sample(tmp_path):
     assert split_sample(tmp_path, 0.3) == (630, 270)
     changed = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*.root")}
     for path in partt.sample_files():

@@ -39,7 +39,7 @@ def test_seeds_do_not_depend_on_what_else_is_made():
     assert all(everything[task.name] == task.spawn_key for task in files_of(less))
 
 
-def test_splits_share_out_all_jets_with_seeds_of_their_own():
+def test_splits_divide_all_jets_and_have_their_own_seeds():
     splits = {"train": 0.8, "val": 0.1, "test": 0.1}
     tasks = files_of(replace(PRODUCTION, num_jets=1001, labels=("Hbb",), splits=splits))
     assert {task.name: task.num_jets for task in tasks} == {

@@ -1,4 +1,4 @@
-"""`partt simulate` as a whole: the same files however often it is interrupted, whoever makes them."""
+"""`partt simulate` as a whole: the same files after interruptions, and with any number of workers."""
 
 import inspect
 import os
@@ -52,7 +52,7 @@ def assert_same_columns(left, right, num_jets=None):
 
 
 def split(column, num_jets):
-    """Return what makes up the first jets of a column."""
+    """Return the arrays of the first jets of a column."""
     if not isinstance(column, Jagged):
         return [column[:num_jets]]
     offsets = column.offsets if num_jets is None else column.offsets[: num_jets + 1]
@@ -71,7 +71,7 @@ def undisturbed(tmp_path_factory):
     return out
 
 
-def test_the_files_hold_the_jets_that_were_asked_for(undisturbed):
+def test_the_files_have_the_requested_jets(undisturbed):
     for name in FILES:
         info = inspect_file(str(undisturbed / name))
         assert (info.tree, info.num_entries) == ("tree", 3)
@@ -186,7 +186,7 @@ def test_killed_at_random_times_it_ends_with_the_same_files(undisturbed, tmp_pat
 
 
 def test_an_interrupted_command_says_how_to_continue(tmp_path):
-    # A shell that starts the tests in the background makes them, and what they start, ignore this signal.
+    # If the tests run in the background of a shell, their child processes would ignore this signal.
     process = start(tmp_path, "--jets", "60", preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     end = time.monotonic() + 60
     while not (tmp_path / "simulation.json").exists() and time.monotonic() < end:
@@ -242,7 +242,7 @@ def test_splits_go_to_folders(tmp_path):
 
 
 def test_a_dask_cluster_gives_the_same_files(undisturbed, tmp_path):
-    """In a process of its own: dask leaves threads and sockets behind."""
+    """Run in a separate process: dask leaves threads and sockets behind."""
     script = f"""
 import distributed, sys
 from partt.cli.main import _build_parser, main

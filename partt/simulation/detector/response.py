@@ -35,7 +35,16 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class _Columns:
+    """Arrays with one row for each particle."""
+
+    def take(self, rows: Array) -> Self:
+        """Return the given rows, in the given order."""
+        return type(self)(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates(_Columns):
     """Energy-flow candidates, ordered by event; GeV and mm."""
 
     event: Integers  # (T,)
@@ -56,13 +65,9 @@ class Candidates:
         """Return the number of candidates."""
         return len(self.event)
 
-    def take(self, rows: Array) -> Self:
-        """Return the given rows, in the given order."""
-        return type(self)(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
-
 
 @dataclass(frozen=True, eq=False)
-class Stable:
+class Stable(_Columns):
     """Stable particles in the detector, with their momenta at the point of closest approach."""
 
     event: Integers  # (P,)
@@ -77,10 +82,6 @@ class Stable:
     end_phi: Floats
     d0: Floats
     dz: Floats
-
-    def take(self, rows: Array) -> Self:
-        """Return the given rows, in the given order."""
-        return type(self)(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
 class DetectorModel:
