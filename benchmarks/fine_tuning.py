@@ -4,9 +4,9 @@ For several seeds, a few jets of two classes are drawn; the same network is trai
 same settings, from new weights and from those of a tagger of ten classes, and both are tested on jets that
 neither has seen. Half as many other jets choose the best epoch. Jets, and a tagger that trains in minutes:
 
-  partt simulate --out train --jets 2000 --seed 101 --jobs 2
-  partt simulate --out val --jets 100 --seed 404 --jobs 2
-  partt simulate --out top --jets 3000 --classes Tbqq QCD --seed 303 --jets-per-file 1500 --jobs 2
+  partt simulate --out train --jets 2000 --seed 101 --workers 2
+  partt simulate --out val --jets 100 --seed 404 --workers 2
+  partt simulate --out top --jets 3000 --classes Tbqq QCD --seed 303 --jets-per-file 1500 --workers 2
   partt train jetclass_pfn --train 'train/*.root' --val 'val/*.root' --out runs/pfn --threads 1 \
     --set batch_size=128 --set optimizer.lr=2e-3 --set epochs=40 --set jets_per_epoch=20000
   python benchmarks/fine_tuning.py runs/pfn/best.safetensors top

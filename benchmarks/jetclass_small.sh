@@ -7,11 +7,11 @@ folder=$1
 run=$folder/run_jetclass_small scores=$folder/scores_jetclass_small report=$folder/report_jetclass_small
 
 # Seeds of their own: no event is in two of these sets, nor in the bundled sample (seed 2026).
-partt simulate --out "$folder/train" --jets 2000 --jobs 2 --seed 101
-partt simulate --out "$folder/box_train" --jets 8000 --jobs 2 --seed 303
-partt simulate --out "$folder/val" --jets 100 --jobs 2 --seed 404
-partt simulate --out "$folder/test" --jets 1000 --jobs 2 --seed 202
-partt simulate --out "$folder/box_test" --jets 4000 --jobs 2 --seed 505
+partt simulate --out "$folder/train" --jets 2000 --workers 2 --seed 101
+partt simulate --out "$folder/box_train" --jets 8000 --workers 2 --seed 303
+partt simulate --out "$folder/val" --jets 100 --workers 2 --seed 404
+partt simulate --out "$folder/test" --jets 1000 --workers 2 --seed 202
+partt simulate --out "$folder/box_test" --jets 4000 --workers 2 --seed 505
 
 partt train jetclass_part_s --train "$folder/train/*.root" "$folder/box_train/*.root" --val "$folder/val/*.root" \
   --out "$run" --threads 1 --resume \

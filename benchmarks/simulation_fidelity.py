@@ -1,7 +1,7 @@
 """How close our jets are to the real JetClass: networks trained on the real one judge them.
 
     python benchmarks/simulation_fidelity.py --jets-folder DIR      (jets of `partt simulate`)
-    python benchmarks/simulation_fidelity.py --jets 1000 --jobs 2   (makes them first)
+    python benchmarks/simulation_fidelity.py --jets 1000 --workers 2   (makes them first)
 
 Prints the tables in docs/reference/simulation.md, writes its figure and a JSON file.
 """
@@ -311,7 +311,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--jets-folder", type=Path, help="jets made with `partt simulate`")
     parser.add_argument("--jets", type=int, default=1000, help="per class, if they are made")
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument(
         "--figure", type=Path, default=ROOT / "docs" / "reference" / "simulation_fidelity.png"
     )
@@ -321,7 +321,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.jets_folder or Path(temporary)
         if options.jets_folder is None:
-            words = f"simulate --out {folder} --jets {options.jets} --seed 1 --jobs {options.jobs}"
+            words = f"simulate --out {folder} --jets {options.jets} --seed 1 --workers {options.workers}"
             if partt_command(words.split()) != 0:
                 raise SystemExit("the simulation failed")
         ours, real = load_ours(folder), load_real()

@@ -7,9 +7,9 @@ folder=$1
 shift
 names=${*:-pfn part_s gru pcnn particlenet part_plain part}
 
-partt simulate --out "$folder/train" --jets 2000 --jobs 2 --seed 101
-partt simulate --out "$folder/val" --jets 100 --jobs 2 --seed 404
-partt simulate --out "$folder/test" --jets 1000 --jobs 2 --seed 202
+partt simulate --out "$folder/train" --jets 2000 --workers 2 --seed 101
+partt simulate --out "$folder/val" --jets 100 --workers 2 --seed 404
+partt simulate --out "$folder/test" --jets 1000 --workers 2 --seed 202
 
 for name in $names; do
   case $name in # with so few jets: small batches, and learning rates to match

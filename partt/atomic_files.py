@@ -1,6 +1,6 @@
-"""A file under its final name is complete: everything partt writes goes through here.
+"""Atomic writes: a file with its final name is complete. All outputs of partt are written this way.
 
-Contents go to a temporary name in the same folder, are flushed to the disk, then renamed.
+Contents go to a temporary file in the same folder, which is flushed to disk, then renamed.
 """
 
 import os
@@ -17,8 +17,8 @@ from partt.errors import OutputError
 def atomic_path(final: str | Path) -> Iterator[Path]:
     """Yield a temporary path to write to; it becomes `final` if the block ends without an error.
 
-    Missing parent folders are made. The temporary name keeps the suffix, by which some writers choose
-    their format. An OSError inside the block is raised as an OutputError that names `final`.
+    Missing parent folders are made. The temporary name keeps the suffix, since some writers choose their
+    format by it. An OSError inside the block is raised as an OutputError that names `final`.
     """
     final = Path(final)
     temporary = final.with_name(f".{final.stem}.{secrets.token_hex(4)}.tmp{final.suffix}")
@@ -41,22 +41,8 @@ def write_text(final: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-@contextmanager
-def opened_folder(folder: Path) -> Iterator[int]:
-    """Make a folder if needed, and yield a descriptor of it, which can be locked."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 def remove_leftovers(final: str | Path) -> None:
-    """Remove temporary files of `final` that a killed process left; nobody may be writing it."""
+    """Remove temporary files of `final` left by killed processes; no process may be writing it."""
     final = Path(final)
     for temporary in final.parent.glob(f".{escape(final.stem)}.*.tmp{final.suffix}"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""YAML files -> frozen, strictly typed records; every error names the file, the line and the key."""
+"""YAML files -> immutable, strictly typed records; every error names the file, the line and the key."""
 
 import difflib
 import re
@@ -20,7 +20,7 @@ KeyPath = tuple[str | int, ...]
 
 
 class Record(BaseModel):
-    """Base of all configs: immutable, no unknown keys, no silent type conversion."""
+    """Base class of configs and JSON headers: immutable, no unknown keys, no silent type conversion."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -31,7 +31,7 @@ class Record(BaseModel):
 
 
 class KeyFault(ValueError):  # noqa: N818 - not an error of its own: it becomes a line of a ConfigError
-    """What a validator raises about a key below (or beside) the one that it validates."""
+    """Raised by a validator about another key than the one that it validates."""
 
     def __init__(self, path: KeyPath, problem: str) -> None:
         super().__init__(problem)
@@ -42,7 +42,7 @@ RecordType = TypeVar("RecordType", bound=Record)
 
 
 def load_record(path: str | Path, record_type: type[RecordType], overrides: Sequence[str] = ()) -> RecordType:
-    """Read a YAML file as a record of the given type; overrides ("optimizer.lr=1e-4") change some keys."""
+    """Read a YAML file as a record of the given type; overrides ("optimizer.lr=1e-4") change keys."""
     path = Path(path)
     try:
         text = path.read_bytes()
@@ -54,7 +54,7 @@ def load_record(path: str | Path, record_type: type[RecordType], overrides: Sequ
 def parse_record(
     text: bytes | str, record_type: type[RecordType], source: str, overrides: Sequence[str] = ()
 ) -> RecordType:
-    """Parse YAML text as a record; `source` stands for the file in error messages."""
+    """Parse YAML text as a record; `source` names the file in error messages."""
     data, lines = parse_yaml(text, source)
     if not isinstance(data, dict):
         raise ConfigError(f"{source}: expected keys and values, found {_describe(data)}")
@@ -70,8 +70,8 @@ def parse_record(
 def shipped_file(folder: str, name_or_path: str) -> Path:
     """Find a config by path, or by the name of one that partt ships in `folder`.
 
-    `folder` is "data_configs" or "training": at the repository's top in a checkout, inside the package
-    when installed from a wheel.
+    `folder` is "data_configs" or "training": at the top of the repository in a checkout, inside the package
+    in a wheel.
     """
     path = Path(name_or_path)
     if path.suffix in {".yaml", ".yml"} or len(path.parts) > 1:
@@ -88,13 +88,13 @@ def shipped_file(folder: str, name_or_path: str) -> Path:
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """' (did you mean ...?)' if a known word is close to `word`, else ''."""
+    """Return ' (did you mean ...?)' if a known word is close to `word`, else ''."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def key_name(path: Sequence[str | int]) -> str:
-    """Spell a key path as people do: inputs.pf_features.vars[3]."""
+    """Return a key path as text: inputs.pf_features.vars[3]."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
@@ -108,7 +108,7 @@ def _shipped_folder(folder: str) -> Path:
 
 
 def _override(data: dict[str, Any], places: dict[KeyPath, str], override: str) -> None:
-    """Set a key in parsed YAML as "a.b=value" says, and note that it comes from there."""
+    """Set a key of parsed YAML to the value in "a.b=value", and note the override as its place."""
     name, equals, text = override.partition("=")
     source = f"--set {override}"
     if not (name and equals):
@@ -129,7 +129,7 @@ def _override(data: dict[str, Any], places: dict[KeyPath, str], override: str) -
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML's safe subset, with 1e-3 read as a number."""
+    """YAML's safe subset, with 1e-3 read as a number (PyYAML reads a string)."""
 
 
 _StrictLoader.yaml_implicit_resolvers = {
@@ -193,7 +193,7 @@ def _walk(node: yaml.Node, path: KeyPath, source: str) -> Iterator[tuple[KeyPath
             if not isinstance(key_node, yaml.ScalarNode):
                 raise ConfigError(f"{source}:{line}: a key must be a single word or number")
             if key in seen:
-                raise ConfigError(f"{source}:{line}: {key_name((*path, key))}: the key stands here twice")
+                raise ConfigError(f"{source}:{line}: {key_name((*path, key))}: duplicate key")
             seen.add(key)
             yield from _walk(child, (*path, key), source)
             yield (*path, key), line
@@ -205,7 +205,7 @@ def _walk(node: yaml.Node, path: KeyPath, source: str) -> Iterator[tuple[KeyPath
 def _explain(error: ValidationError, record_type: type[Record], places: Mapping[KeyPath, str]) -> str:
     messages = []
     for detail in error.errors():
-        # Steps that pydantic adds for the members of a union do not occur in the file.
+        # Steps that pydantic adds for the members of a union are not keys of the file.
         path: KeyPath = ()
         for part in detail["loc"]:
             if (*path, part) in places or isinstance(part, int):

@@ -1,7 +1,7 @@
-"""The errors that a user can meet; each class has its own exit code.
+"""Errors for users; each class has its own exit code.
 
-A message says what is wrong, where (file, tree, branch, entry, config key) and what would fix it.
-Everything else that escapes is a bug and exits with 1.
+A message says what is wrong, where (file, tree, branch, entry, config key) and how to fix it. Any other
+exception is a bug and exits with 1.
 """
 
 
@@ -24,12 +24,12 @@ class DataError(ParttError):
 
 
 class NumericalError(ParttError):
-    """A computation left the finite numbers."""
+    """A computation failed: for example, a loss became NaN or infinite."""
 
     exit_code = 4
 
 
 class OutputError(ParttError):
-    """Something could not be written: no permission, disk full."""
+    """An output could not be written: no permission, disk full, a worker died."""
 
     exit_code = 5

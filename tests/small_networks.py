@@ -6,9 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from jets import make_jets
 from partt.data.config.data_config import load_data_config
 from partt.data.jet_batch import take_inputs
 from partt.data.made_up_jets import made_up_jets
+from partt.data.variables import Variables
 from partt.jet_inputs import Collection, JetInputs
 from partt.model.heads import CLASSES
 from partt.model.network import Network
@@ -114,3 +116,12 @@ def make_tagger(
     return new_tagger(
         network.eval(), data_config, made_up_jets() if reference_jets is None else reference_jets
     )
+
+
+def variables_of(tagger, num_jets=40, seed=1):
+    """Return raw columns of jets, some empty and some over 128 particles."""
+    jets = make_jets(num_jets, seed=seed)
+    first = jets["part_px"].lengths
+    assert first.max() > 128
+    assert first.min() == 0
+    return Variables(jets, tagger.data_config.formulas, "test", np.arange(num_jets))

@@ -49,7 +49,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Picture:
-    """One jet, its particles sorted by prong and falling pT, and what the network does with it."""
+    """One jet, its particles sorted by prong and decreasing pT, and its attention maps and scores."""
 
     deta: Array  # (P,)
     dphi: Array  # (P,)
@@ -158,7 +158,7 @@ def draw_particles(axes: Axes, picture: Picture, areas: Array) -> None:
 
 
 def area_of(pt: Array | float) -> Array | float:
-    """Return the area that stands for a momentum in GeV."""
+    """Return the area of a point by its momentum in GeV."""
     return 6 + 3 * pt
 
 
@@ -194,7 +194,7 @@ def draw_pairs(picture: Picture) -> Figure:
     figure, all_axes = plt.subplots(1, 4, figsize=(11, 3), layout="constrained")
     for axes, values, title in zip(all_axes, picture.pairs, TITLES.values(), strict=True):
         shown = values.copy()
-        np.fill_diagonal(shown, np.nan)  # a particle with itself: the smallest number there is
+        np.fill_diagonal(shown, np.nan)  # the pair of a particle with itself
         image = axes.imshow(shown, cmap="viridis", interpolation="nearest")
         axes.set(title=title, xlabel="particle $j$")
         figure.colorbar(image, ax=axes, shrink=0.75)
@@ -211,7 +211,7 @@ def draw_pairs(picture: Picture) -> Figure:
 
 
 def draw_attention(picture: Picture) -> Figure:
-    """Draw who looks at whom in the first and the last block, in the heads that look most sharply."""
+    """Draw the attention in the first and the last block, for the heads that focus most on one particle."""
     attention = picture.inner.attention.numpy()  # (L, H, P, P)
     num_blocks, num_heads = attention.shape[:2]
     figure, rows = plt.subplots(2, 3, figsize=(9, 6.2), layout="constrained", sharex=True, sharey=True)
@@ -243,7 +243,7 @@ def draw_links(axes: Axes, picture: Picture, attention: Array) -> None:
 
 
 def draw_class_attention(picture: Picture) -> Figure:
-    """Draw what the class token looks at, and what it decides."""
+    """Draw the attention of the class token, and the scores."""
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(9.5, 3.7), layout="constrained", width_ratios=[1, 1.1]
     )

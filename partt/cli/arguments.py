@@ -1,4 +1,4 @@
-"""Arguments that verbs share: numbers. What does not fit is refused with a message that says so."""
+"""Arguments that several verbs share: numbers."""
 
 import argparse
 

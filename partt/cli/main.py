@@ -1,4 +1,4 @@
-"""The `partt` command: finds the verb, turns errors into one clear message and an exit code."""
+"""The `partt` command: runs a verb, and turns an error into one clear message and an exit code."""
 
 import argparse
 import errno
@@ -12,19 +12,19 @@ from collections.abc import Sequence
 import partt
 from partt.errors import OutputError, ParttError
 
-# verb -> what it does; the code is partt/cli/<verb>.py, with add_arguments(parser) and run(arguments)
+# verb -> summary; the code is partt/cli/<verb>.py, with add_arguments(parser) and run(arguments)
 VERBS = {
-    "simulate": "make JetClass-style jets with Pythia 8 and a fast detector",
-    "convert": "turn public datasets (HDF5, NPZ) into ROOT files, every event kept",
-    "check": "prove, before a long job, that files and data config fit together",
-    "train": "train a network on labelled jets as a recipe says",
-    "predict": "score new jets, labelled or not, and lose none",
-    "evaluate": "make the results table, figures and report of scores",
-    "export": "turn a tagger into an ONNX file that takes raw branches, and prove that it works",
-    "import-weaver": "turn a network that weaver-core trained (.pt) into a tagger file",
-    "export-weaver": "turn a tagger file into weights that weaver-core loads (.pt)",
-    "taggers": "list the taggers that partt ships",
-    "demo": "simulate, train, predict and evaluate, in a few minutes",
+    "simulate": "make JetClass-style jets with Pythia 8 and a fast detector simulation",
+    "convert": "convert public datasets (HDF5, NPZ) to ROOT files, keeping every event",
+    "check": "check, before a long job, that files and data config fit together",
+    "train": "train a network on labelled jets, following a recipe",
+    "predict": "score new jets, labelled or not, with every entry accounted for",
+    "evaluate": "make the results table, figures and report from scores",
+    "export": "export a tagger as an ONNX file that takes raw branches, and verify it",
+    "import-weaver": "convert weights trained with weaver-core (.pt) to a tagger file",
+    "export-weaver": "convert a tagger file to weights for weaver-core (.pt)",
+    "taggers": "list the taggers that come with partt",
+    "demo": "simulate, train, predict and evaluate in a few minutes",
 }
 
 EXAMPLES = """\
@@ -33,7 +33,7 @@ examples:
   partt predict --tagger jetclass-small 'jets/*.root'
   partt check jetclass_full TTBar:'data/TTBar_*.root' QCD:'data/ZJetsToNuNu_*.root'
 
-`partt VERB --help` tells more of each.
+`partt VERB --help` lists the options of a verb.
 """
 
 
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         print(f"partt: error: {error}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:  # the reader of a pipe has gone, as with `partt ... | head`
+    except BrokenPipeError:  # the reader of a pipe has closed it, as with `partt ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Read the words after `partt`: `run(options)` does what these options ask for."""
+    """Parse the words after `partt`; `options.run(options)` then runs the verb."""
     parser = _build_parser(verb=next((word for word in words if word in VERBS), None))
     if not words:
         parser.exit(2, parser.format_help())
@@ -72,7 +72,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _build_parser(verb: str | None) -> argparse.ArgumentParser:
-    """Build the parser; only the verb in use is imported, so that help stays fast."""
+    """Build the parser; only the module of the given verb is imported, so that help stays fast."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         prog="partt", description=partt.__doc__, epilog=EXAMPLES, formatter_class=raw

@@ -1,8 +1,8 @@
-"""What users see: tables on a console, progress as a live line on a terminal or as plain lines elsewhere."""
+"""Console output: tables, and progress as a live line on a terminal or as plain lines elsewhere."""
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
@@ -13,16 +13,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-MIN_WIDTH = 100  # columns; tables squeezed into fewer lose their contents
+from partt.jobs.progress import Progress
+
+MIN_WIDTH = 100  # columns; narrower tables lose their contents
 MIN_BAR = 10  # columns; with less room, details go below the bar
-PATIENCE = 2.0  # seconds before anything is shown
-DRAW_EVERY = 0.2  # seconds between drawings of a live line
+PATIENCE = 2.0  # seconds before progress is shown
+DRAW_EVERY = 0.2  # seconds between updates of a live line
 LINE_EVERY = 30.0  # seconds between plain lines
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leave it to the command to end quietly, as with `partt ... | head`."""
+        """Let the command exit quietly, as with `partt ... | head`."""
         raise BrokenPipeError
 
 
@@ -32,12 +34,12 @@ def make_console() -> Console:
 
 
 class LiveLine:
-    """How far something has come, on standard error: a live line on a terminal, else a line now and then."""
+    """Progress on standard error: a live line on a terminal, else a plain line now and then."""
 
     def __init__(self) -> None:
         console = Console(stderr=True)
         self._is_terminal = console.is_terminal
-        # Only what is printed to the same terminal goes above the live line; files get what is theirs.
+        # Standard output goes above the live line only if it is a terminal too, not a file.
         self._live = Live(
             console=console, auto_refresh=False, transient=True, redirect_stdout=sys.stdout.isatty()
         )
@@ -50,11 +52,11 @@ class LiveLine:
         self.stop()
 
     def stop(self) -> None:
-        """Take the live line away."""
+        """Remove the live line."""
         self._live.stop()
 
     def show(self, title: str, done: int, total: int, details: str) -> None:
-        """Show this, unless something was shown a moment ago."""
+        """Update the line, unless the last update was a moment ago."""
         now = time.monotonic()
         if now - self._drawn < (DRAW_EVERY if self._is_terminal else LINE_EVERY):
             return
@@ -65,20 +67,20 @@ class LiveLine:
         self._live.update(_Bar(title, done / max(total, 1), details))
         if not self._live.is_started:
             self._live.start()
-            self._live.console.show_cursor()  # a process may end without notice: it must not stay hidden
+            self._live.console.show_cursor()  # it must not stay hidden if the process is killed
         self._live.refresh()
 
 
 @dataclass(frozen=True)
 class _Bar:
-    """A title, a bar, details; these below the bar where there is no room beside it."""
+    """A title, a bar and details, which go below the bar if there is no room beside it."""
 
     title: str
     part: float
     details: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw it in the columns that there are."""
+        """Draw the bar in the available width."""
         del console
         room = options.max_width - len(self.title) - 1
         beside = room - len(self.details) - 1 >= MIN_BAR
@@ -92,10 +94,10 @@ class _Bar:
 
 
 @contextmanager
-def progress_bar(title: str, *, unit: str, show: bool = True) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(title: str, *, unit: str, show: bool = True) -> Iterator[Progress]:
     """Yield a callback (done, total) that shows progress, speed and time left on standard error.
 
-    What is done when it is called first was there before, and does not count for the speed.
+    What is done at the first call does not count towards the speed.
     """
     if not show:
         yield lambda _done, _total: None

@@ -1,1 +1,1 @@
-"""What long jobs share: locks, stop signals, progress, dask."""
+"""Plumbing that stages share: folder locks, stop signals, progress, dask clusters."""

@@ -8,7 +8,7 @@ from partt.errors import ConfigError
 
 
 def choose_device(name: str, local_rank: int | None = None) -> torch.device:
-    """Return the device that --device names; auto: a GPU if there is one, one for each local process."""
+    """Return the device that --device names; auto: a GPU if there is one (of each local process its own)."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and local_rank is not None:
@@ -20,7 +20,7 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
     if device.type not in {"cpu", "cuda"}:
         raise ConfigError(f"--device {name}: give cpu, cuda, cuda:N or auto")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"--device {name}: torch finds {torch.cuda.device_count()} GPUs here")
+        raise ConfigError(f"--device {name}: torch finds {torch.cuda.device_count()} GPUs")
     return device
 
 

@@ -1,4 +1,4 @@
-"""A first signal asks a run to save and stop; a second one ends it at once."""
+"""Stop on signals: the first one asks a job to save and stop, a second one ends it at once."""
 
 import os
 import signal
@@ -11,9 +11,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def stop_on_signal() -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether a signal asked to stop.
+    """Yield a function that returns whether a signal has asked to stop.
 
-    Processes that read data inherit this: a signal to the whole group lets them finish their work.
+    Reading processes inherit the handlers: a signal to the whole process group lets them finish their work.
     """
     stop = False
 

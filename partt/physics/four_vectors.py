@@ -32,7 +32,7 @@ def azimuth(momenta: Tensor) -> Tensor:
     px = torch.where(along_beam, 1.0, px)  # at 0, 0 the gradient is NaN
     if momenta.dtype != torch.float64:
         return torch.atan2(py, px)
-    # ONNX Runtime has no arc tangent in float64, but sine and cosine: from phi in float32 to phi.
+    # ONNX Runtime has sine and cosine in float64, but no arctangent: one Newton step from phi in float32.
     phi = torch.atan2(py.float(), px.float()).double()
     return phi + (py * phi.cos() - px * phi.sin()) * torch.rsqrt(px.square() + py.square())
 

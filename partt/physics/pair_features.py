@@ -23,8 +23,8 @@ def pair_features(momenta: Tensor, first: Tensor, second: Tensor) -> Tensor:
 
     Symmetric in the two particles; unchanged by rotations about z and boosts along z.
     """
-    # Differences of close particles are what float32 leaves of y and phi. Rounded from float64 they are the
-    # same numbers wherever they are computed: in torch, and in an exported network.
+    # For close particles, differences of y and phi depend on their rounding to float32. Rounded from float64,
+    # they are the same numbers in torch and in an exported network.
     precise = momenta.double()
     pt, y, phi = (f(precise).to(momenta.dtype) for f in (transverse_momentum, rapidity, azimuth))  # (..., P)
 

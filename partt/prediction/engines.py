@@ -1,21 +1,19 @@
-"""Who scores the chunks: threads of this process, or the workers of a dask cluster. Results come in order."""
+"""Engines that score chunks in order: threads of this process, or the workers of a dask cluster."""
 
-import logging
 import tempfile
 import threading
 import time
-import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from partt.errors import ConfigError, OutputError, ParttError
+from partt.errors import OutputError, ParttError
+from partt.jobs.dask_cluster import LostTaskError, dask_client
 from partt.model.cpu.allocator import keep_freed_memory
 from partt.prediction.chunks import ChunkTask, attempt_chunk
 from partt.prediction.options import Options
@@ -26,15 +24,14 @@ from partt.tagger.tagger import Tagger
 
 Results: TypeAlias = Generator[tuple[ChunkTask, Scores | ParttError], None, None]
 ShouldStop: TypeAlias = Callable[[], bool]
-Count: TypeAlias = Callable[[int], None]  # told of entries that are done
+Count: TypeAlias = Callable[[int], None]  # called with the number of entries just done
 
-POLL = 0.01  # seconds between looks at whether a chunk is done, or to stop
-CONNECT_TIMEOUT = "10s"
+POLL = 0.01  # seconds between checks for a result or a request to stop
 RETRIES = 3  # of a chunk whose worker fails
 
 
 class StoppedError(Exception):
-    """Somebody asked to stop."""
+    """The caller asked to stop."""
 
 
 def _in_order(
@@ -43,7 +40,7 @@ def _in_order(
     ahead: Callable[[], int],
     should_stop: ShouldStop,
 ) -> Results:
-    """Submit tasks, some ahead of the one that is waited for, and yield their results in order."""
+    """Yield the results of tasks in order, with `ahead()` tasks submitted at a time."""
     remaining = iter(tasks)
     window: deque[tuple[ChunkTask, Any]] = deque()
     try:
@@ -60,7 +57,7 @@ def _in_order(
 
 
 def _wait(future: Any, should_stop: ShouldStop) -> Scores | ParttError:
-    # Not result(timeout): dask's may fail when the result comes just then.
+    # Not result(timeout): in dask it may fail if the result arrives at that moment.
     while not should_stop():
         if future.done():
             result: Scores | ParttError = future.result()
@@ -81,7 +78,7 @@ def score_here(
     count: Count,
     should_stop: ShouldStop,
 ) -> Results:
-    """Share the batches of a chunk between threads, while the next chunks are read in others."""
+    """Score the batches of a chunk on a pool of threads, while other threads read the next chunks."""
     with ThreadPoolExecutor(num_threads + 1) as readers, sharing_threads(num_threads) as each:
 
         def each_counted(
@@ -120,80 +117,54 @@ def score_on_cluster(
 
     Workers must see the input files; the tagger is sent to them, and scores come back.
     """
-    distributed = _import_distributed()
-    with _client(distributed, scheduler, num_workers) as client:
-        # As a task, not as data: it is made again where a worker that had it dies.
-        contents = client.submit(bytes, tagger.to_bytes(), pure=False)
-        name = f"tagger{tagger.file_suffix}"
+    try:
+        with dask_client(scheduler, num_workers) as client:
+            # As a task, not as data: it is computed again if the worker that held the result dies.
+            contents = client.submit(bytes, tagger.to_bytes(), pure=False)
+            name = f"tagger{tagger.file_suffix}"
 
-        def submit(task: ChunkTask) -> Any:
-            return client.submit(
-                _score_on_worker, contents, name, tagger.sha256, options, task, retries=RETRIES, pure=False
-            )
+            def submit(task: ChunkTask) -> Any:
+                arguments = (contents, name, tagger.sha256, options, task)
+                return client.submit(_score_on_worker, *arguments, retries=RETRIES, pure=False)
 
-        def ahead() -> int:
-            return 2 * max(1, int(sum(client.nthreads().values())))
+            def ahead() -> int:
+                return 2 * max(1, int(sum(client.nthreads().values())))
 
-        try:
             for task, result in _in_order(submit, tasks, ahead, should_stop):
                 count(task.stop - task.start)
                 yield task, result
-        except (distributed.KilledWorker, distributed.CancelledError, OSError) as error:
-            raise OutputError(
-                f"the dask cluster lost a chunk: {error}; complete outputs are kept, the same command makes "
-                "the rest"
-            ) from error
+    except LostTaskError as error:
+        raise OutputError(f"{error}; complete outputs are kept, the same command makes the rest") from error
 
 
-_taggers: dict[str, Tagger] = {}  # of a worker, by their hash
-_loading = threading.Lock()
+class _WorkerTaggers:
+    """The taggers that a dask worker has loaded, by hash.
+
+    Chunks reach a worker as separate tasks, often several at a time in threads: each tagger is loaded once
+    for all of them, and kept until the worker process ends.
+    """
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Tagger] = {}
+        self._loading = threading.Lock()
+
+    def get(self, contents: bytes, name: str, sha256: str) -> Tagger:
+        """Return the tagger with this hash, loaded from the contents of its file if it is new."""
+        with self._loading:
+            if sha256 not in self._loaded:
+                torch.set_num_threads(1)  # as in sharing_threads
+                keep_freed_memory()
+                with tempfile.TemporaryDirectory() as folder:
+                    path = Path(folder) / name
+                    path.write_bytes(contents)
+                    self._loaded[sha256] = load_tagger(path)
+            return self._loaded[sha256]
+
+
+_worker_taggers = _WorkerTaggers()  # one for each worker process; only _score_on_worker uses it
 
 
 def _score_on_worker(
     contents: bytes, name: str, sha256: str, options: Options, task: ChunkTask
 ) -> Scores | ParttError:
-    with _loading:
-        if sha256 not in _taggers:
-            torch.set_num_threads(1)  # as in sharing_threads
-            keep_freed_memory()
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / name
-                path.write_bytes(contents)
-                _taggers[sha256] = load_tagger(path)
-    return attempt_chunk(_taggers[sha256], options, task)
-
-
-def _import_distributed() -> Any:
-    try:
-        import distributed  # noqa: PLC0415
-    except ImportError as error:
-        raise ConfigError("dask is missing: pip install 'partt[distributed]'") from error
-    return distributed
-
-
-@contextmanager
-def _client(distributed: Any, scheduler: str | None, num_workers: int) -> Iterator[Any]:
-    """Connect to a scheduler, or start a cluster of processes on this machine."""
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what goes wrong is raised
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sending large graph")  # the tagger
-        if scheduler is None:
-            cluster = distributed.LocalCluster(
-                n_workers=num_workers,
-                threads_per_worker=1,
-                dashboard_address=None,
-                silence_logs=logging.CRITICAL,
-            )
-            try:
-                with distributed.Client(cluster, set_as_default=False) as client:
-                    yield client
-            finally:
-                with suppress(TimeoutError):  # a worker that does not end in time; its results are here
-                    cluster.close()
-            return
-        try:
-            client = distributed.Client(scheduler, timeout=CONNECT_TIMEOUT, set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise OutputError(f"no dask scheduler answers at {scheduler}: {error}") from error
-        with client:
-            yield client
+    return attempt_chunk(_worker_taggers.get(contents, name, sha256), options, task)

@@ -1,26 +1,26 @@
-"""Where the scores of each input go, and who may write there."""
+"""Paths of the outputs of each input, and locks on the folder."""
 
-import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from partt.atomic_files import opened_folder, remove_leftovers
+from partt.atomic_files import remove_leftovers
 from partt.data.files.access import is_remote, local_path
-from partt.errors import ConfigError, OutputError
+from partt.errors import ConfigError
+from partt.jobs.folder_lock import opened_folder, try_lock, wait_for_lock
 
 SUFFIXES = {"root": ".root", "parquet": ".parquet"}
 LOCK = ".predict.lock"
 
 
 def is_file_name(out: Path) -> bool:
-    """Tell whether an output is named as a file, not as a folder."""
+    """Return whether an output is a file by its suffix, not a folder."""
     return out.suffix in {*SUFFIXES.values(), ".pq"}
 
 
 def output_paths(urls: Sequence[str], out: Path, suffix: str) -> list[Path]:
-    """Return where the scores of each input go: `out` itself, or files in it that are called like the inputs.
+    """Return the output of each input: `out` itself if it is a file, else a file of the same name in it.
 
     Inputs of the same name keep the folders in which they differ.
     """
@@ -38,12 +38,12 @@ def output_paths(urls: Sequence[str], out: Path, suffix: str) -> list[Path]:
         if os.path.realpath(path) in inputs:
             raise ConfigError(f"the scores would replace the input {path}; choose another --out")
         if paths.count(path) > 1:
-            raise ConfigError(f"two inputs would have the output {path}; predict them with different --out")
+            raise ConfigError(f"two inputs would have the same output, {path}; run them with different --out")
     return paths
 
 
 def _parts(url: str) -> tuple[str, ...]:
-    """Return folders and name of an input; of a URL the host too, without its query."""
+    """Return the folders and the name of an input; of a URL also the host, but not the query."""
     path = url.partition("://")[2].partition("?")[0] if is_remote(url) else os.path.realpath(local_path(url))
     return tuple(part for part in path.split("/") if part not in {"", ".", ".."})
 
@@ -56,27 +56,21 @@ def _without_common_parents(paths: Sequence[tuple[str, ...]]) -> list[tuple[str,
 
 @contextmanager
 def writing_to(folder: Path, paths: Sequence[Path]) -> Iterator[None]:
-    """Make the folder, and remove what a killed process left of the outputs, unless another one is at work.
+    """Make the folder; remove temporary files of the outputs unless another process is writing to it.
 
-    Several processes may write to a folder, each its own outputs.
+    Several processes may write to a folder at a time, each its own outputs.
     """
     with opened_folder(folder) as descriptor:
-        with suppress(OSError):  # locked by another process, or a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if try_lock(descriptor, if_unsupported=False):
             for path in paths:
                 remove_leftovers(path)
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        wait_for_lock(descriptor, shared=True)
         yield
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keep other processes out for a moment."""
-    try:
-        with (folder / LOCK).open("a", encoding="utf-8") as lock:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-    except OSError as error:
-        raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
+    """Wait until no other process is inside such a block, and keep others out of theirs."""
+    with opened_folder(folder, LOCK) as descriptor:
+        wait_for_lock(descriptor)
+        yield

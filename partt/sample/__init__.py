@@ -5,5 +5,5 @@ from pathlib import Path
 
 
 def sample_files() -> list[Path]:
-    """Return the ROOT files of the bundled sample, one per class."""
+    """Return the ROOT files of the bundled sample, one for each class."""
     return sorted(Path(str(resources.files("partt"))).joinpath("sample").glob("*.root"))

@@ -1,1 +1,1 @@
-"""Pythia 8 -> JetClass-style ROOT files: generator, detector, jets, truth labels, files."""
+"""Pythia 8 -> JetClass-style ROOT files: generator, detector, jet finding, truth labels, files."""

@@ -1,4 +1,4 @@
-"""The detector card: a YAML file, validated, with the table of impact-parameter resolutions beside it."""
+"""Detector cards: YAML files, validated, and the table of impact-parameter resolutions beside each."""
 
 import csv
 import hashlib
@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from partt.config import Record, load_record
 from partt.errors import ConfigError
 
-DEFAULT_CARD = Path(str(resources.files("partt"))) / "simulate" / "cards" / "jetclass.yaml"
+DEFAULT_CARD = Path(str(resources.files("partt"))) / "simulation" / "cards" / "jetclass.yaml"
 TABLE_COLUMNS = ["abs_eta_min", "abs_eta_max", "pt_min_gev", "pt_max_gev", "sigma_d0_mm", "sigma_dz_mm"]
 
 Positive = Annotated[float, Field(gt=0)]
@@ -25,7 +25,7 @@ Interval = Annotated[list[NotNegative | None], Field(min_length=2, max_length=2)
 
 
 def bounds(interval: Interval) -> tuple[float, float]:
-    """Return lower and upper bound; null stands for no bound."""
+    """Return lower and upper bound; null means no bound."""
     lower, upper = interval
     return (0.0 if lower is None else lower), (math.inf if upper is None else upper)
 
@@ -33,11 +33,11 @@ def bounds(interval: Interval) -> tuple[float, float]:
 def _check_interval(interval: Interval, name: str) -> None:
     lower, upper = bounds(interval)
     if lower >= upper:
-        raise ValueError(f"{name}: the lower bound must be below the upper one")
+        raise ValueError(f"{name}: the lower bound must be below the upper bound")
 
 
 class Solenoid(Record):
-    """A cylinder around the beam line with a uniform field along it."""
+    """A cylinder around the beam line with a uniform magnetic field along it."""
 
     field: float  # T
     radius: Positive  # mm
@@ -50,7 +50,7 @@ class EfficiencyRegion(Record):
     abs_eta: Interval
     pt: Interval
     efficiency: Fraction
-    falls_over: Positive | None = None  # GeV
+    falls_over: Positive | None = None  # GeV; the efficiency falls exponentially from the lower pT on
 
     @model_validator(mode="after")
     def _intervals(self) -> Self:
@@ -60,7 +60,7 @@ class EfficiencyRegion(Record):
 
 
 class Tracking(Record):
-    """Efficiencies by kind of particle; a track is found where the first fitting region says so."""
+    """Tracking efficiencies by kind of particle; the first region that contains a particle applies."""
 
     charged_hadron: list[EfficiencyRegion]
     electron: list[EfficiencyRegion]
@@ -68,7 +68,7 @@ class Tracking(Record):
 
 
 class CellBand(Record):
-    """Rings of calorimeter cells with the same number of cells around the beam."""
+    """Rings of calorimeter cells, all with the same number of cells in phi."""
 
     phi_cells: Annotated[int, Field(gt=0, le=10_000)]
     edges: Annotated[list[Positive], Field(min_length=1)] | None = None
@@ -83,7 +83,7 @@ class CellBand(Record):
         return self
 
     def upper_edges(self, start: float) -> list[float]:
-        """Return the upper |eta| edge of each ring of a band that begins at `start`."""
+        """Return the upper |eta| edge of each ring of a band that starts at `start`."""
         if self.to is None or self.eta_cells is None:
             return list(self.edges or ())
         width = (self.to - start) / self.eta_cells
@@ -91,7 +91,7 @@ class CellBand(Record):
 
 
 class ResolutionRegion(Record):
-    """Width of the measured energy in a range of |eta|."""
+    """Energy resolution in a range of |eta|."""
 
     abs_eta: Interval
     factor: NotNegative = 1.0
@@ -123,7 +123,7 @@ class Calorimeter(Record):
         for band in self.cells:
             edges += band.upper_edges(edges[-1])
         if any(lower >= upper for lower, upper in itertools.pairwise(edges)):
-            raise ValueError("cells: eta edges must increase from band to band")
+            raise ValueError("cells: eta edges must increase within and between bands")
         return self
 
 
@@ -139,7 +139,7 @@ class Card(Record):
 
 @dataclass(frozen=True)
 class ImpactParameterBin:
-    """Widths (mm) in a rectangle of |eta| and pT."""
+    """Resolutions (mm) in a rectangle of |eta| and pT."""
 
     abs_eta_min: float
     abs_eta_max: float
@@ -151,7 +151,7 @@ class ImpactParameterBin:
 
 @dataclass(frozen=True)
 class Detector:
-    """A card with its table."""
+    """A detector card with its table of impact-parameter resolutions."""
 
     card: Card
     impact_parameters: tuple[ImpactParameterBin, ...]
@@ -165,7 +165,7 @@ class Detector:
 
 
 def load_detector(path: str | Path | None = None) -> Detector:
-    """Read a card and its table; without a path, those of JetClass."""
+    """Read a card and its table (default: those of JetClass)."""
     path = DEFAULT_CARD if path is None else Path(path)
     card = load_record(path, Card)
     return Detector(card, _load_table(path.parent / card.impact_parameter_table))
@@ -178,7 +178,7 @@ def _load_table(path: Path) -> tuple[ImpactParameterBin, ...]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"cannot read the impact-parameter table {path}: {error}") from error
     if header != TABLE_COLUMNS:
-        raise ConfigError(f"{path}: the first line should be {','.join(TABLE_COLUMNS)}")
+        raise ConfigError(f"{path}: the first line must be {','.join(TABLE_COLUMNS)}")
     table = []
     for line, row in enumerate(rows, start=2):
         try:
@@ -192,6 +192,6 @@ def _load_table(path: Path) -> tuple[ImpactParameterBin, ...]:
 
 def _check_bin(row: ImpactParameterBin, where: str) -> None:
     if not (0 <= row.abs_eta_min < row.abs_eta_max and 0 <= row.pt_min < row.pt_max):
-        raise ConfigError(f"{where}: each lower bound must be below its upper one")
+        raise ConfigError(f"{where}: each lower bound must be below its upper bound")
     if not (0 <= row.sigma_d0 < math.inf and 0 <= row.sigma_dz < math.inf):
-        raise ConfigError(f"{where}: a width must be a number that is not negative")
+        raise ConfigError(f"{where}: resolutions must be finite and not negative")

@@ -1,6 +1,6 @@
-"""Pythia 8 -> event records in flat arrays.
+"""Pythia 8 -> events in flat arrays.
 
-Axes: E events, P entries of all records together.
+Axes: E events, P particles of all events together.
 """
 
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ NEUTRINOS = (12, 14, 16)
 
 @dataclass(frozen=True, eq=False)
 class Events:
-    """Event records: event i owns the entries offsets[i]:offsets[i + 1]; units GeV and mm."""
+    """Generated particles, decayed ones included: event i has rows offsets[i]:offsets[i + 1]. GeV and mm."""
 
     offsets: Integers  # (E + 1,)
     pid: Integers  # (P,) PDG codes
-    status: Integers  # (P,) positive for particles that reach the detector
-    first_daughter: Integers  # (P,) rows of this table; -1 without daughters
+    status: Integers  # (P,) positive for stable particles
+    first_daughter: Integers  # (P,) row in these arrays; -1 without daughters
     last_daughter: Integers  # (P,)
     px: Floats
     py: Floats
@@ -45,14 +45,14 @@ class Events:
 
     @property
     def event(self) -> Integers:
-        """Event number of each entry (P,)."""
+        """Event number of each particle (P,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
 
 class Generator:
     """Pythia, set up for one process; the same seed gives the same events.
 
-    The hard pT begins at `hard_pt_min` (GeV), which must be low enough not to shape the jet spectrum.
+    `hard_pt_min` (GeV) is the lowest pT of the hard process: low enough not to shape the jet spectrum.
     """
 
     def __init__(self, process: Process, seed: int, hard_pt_min: float) -> None:
@@ -67,7 +67,7 @@ class Generator:
         )
         for setting in settings:
             if not self._pythia.readString(setting):
-                raise ValueError(f"Pythia does not take {setting!r}")
+                raise ValueError(f"Pythia rejects the setting {setting!r}")
         if process.num_neutrinos is not None:
             self._hook = _NeutrinoCount(process.num_neutrinos)  # Pythia does not keep it alive
             self._pythia.setUserHooksPtr(self._hook)
@@ -75,17 +75,17 @@ class Generator:
             raise NumericalError(f"Pythia could not start the process {process.file_prefix}")
 
     def next_events(self, num_events: int) -> Events:
-        """Generate events; those that Pythia gives up on are left out."""
+        """Generate events; those that fail in Pythia are left out."""
         return from_pythia(self._pythia.nextBatch(num_events))
 
     def skip_events(self, num_events: int) -> None:
-        """Generate events and throw them away: Pythia alone, for comparisons of speed."""
+        """Generate and discard events: Pythia alone, for benchmarks."""
         for _ in range(num_events):
             self._pythia.next()
 
 
 class _NeutrinoCount(pythia8mc.UserHooks):  # type: ignore[misc]
-    """Drops, before the shower, hard processes with another number of neutrinos."""
+    """Vetoes, before the shower, events whose hard process has another number of neutrinos."""
 
     def __init__(self, num_neutrinos: int) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ def from_pythia(batch: ak.Array) -> Events:
     vertex_index = np.asarray(vertex.index)
 
     def position(name: str) -> Floats:
-        values = np.append(np.asarray(vertex.content[name].data), 0.0)  # index -1: at the origin
+        values = np.append(np.asarray(vertex.content[name].data), 0.0)  # index -1: the origin
         return np.asarray(values[vertex_index], dtype=np.float64)
 
     first = daughter("daughter1")

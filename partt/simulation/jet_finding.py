@@ -1,4 +1,4 @@
-"""Candidates -> jets: anti-kT, soft drop and N-subjettiness, all by fastjet.
+"""Candidates -> jets: anti-kT, soft drop and N-subjettiness with fastjet.
 
 Axes: J jets, T candidates of all jets together.
 """
@@ -24,15 +24,15 @@ SUBJETTINESS = {
     "beta": 1.0,
     "R0": RADIUS,
 }
-WHOLE_JET = 1000.0  # a radius that nothing escapes
+WHOLE_JET = 1000.0  # a radius that contains every constituent
 
-# Papers that use fastjet should cite it (docs/reference/simulation.md); its banner would go to stdout.
+# No banner on stdout; docs/reference/simulation.md asks users to cite fastjet.
 fastjet._swig.ClusterSequence.set_fastjet_banner_stream(None)  # noqa: SLF001
 
 
 @dataclass(frozen=True, eq=False)
 class Jets:
-    """Jets by event and falling pT; jet i owns constituents[offsets[i]:offsets[i + 1]]."""
+    """Jets, by event and decreasing pT; jet i has constituents[offsets[i]:offsets[i + 1]]."""
 
     event: Integers  # (J,)
     pt: Floats
@@ -65,7 +65,7 @@ def find_jets(candidates: Candidates, num_events: int, pt_min: float, pt_max: fl
 
     kept = np.flatnonzero((pt > pt_min) & (pt < pt_max) & (np.abs(eta) < ABS_ETA_MAX))
     kept = kept[np.lexsort((-pt[kept], event[kept]))]
-    members = ak.flatten(members, axis=1)[kept]  # (J, var) rows inside the event
+    members = ak.flatten(members, axis=1)[kept]  # (J, var) rows within the event
     lengths = ak.to_numpy(ak.num(members)).astype(np.int64)
     jet_offsets = np.concatenate([[0], np.cumsum(lengths)])
     first_of_event = np.repeat(offsets[event[kept]], lengths)
@@ -97,7 +97,7 @@ def substructure(constituents: Candidates, offsets: Integers) -> tuple[Floats, F
 
 
 def _four_momenta(candidates: Candidates, offsets: Array) -> ak.Array:
-    """Return candidates as fastjet takes them: a list per event or jet."""
+    """Return the momenta of candidates as fastjet needs them: one list for each event or jet."""
     momenta = ak.contents.RecordArray(
         [
             ak.contents.NumpyArray(values)

@@ -1,4 +1,4 @@
-"""Jets -> the branches of JetClass, by name, type and meaning."""
+"""Jets -> the branches of JetClass, with its names, types and definitions."""
 
 import numpy as np
 
@@ -7,12 +7,12 @@ from partt.simulation.detector.response import Candidates, Kind
 from partt.simulation.generator import Events, Floats, Integers
 from partt.simulation.jet_finding import Jets
 from partt.simulation.processes import LABELS, Process
-from partt.simulation.truth_labels import Matches, directions
+from partt.simulation.truth_labels import Matches, directions, wrap
 
 MAX_ABS_ETA = 5.0
 MAX_ABS_PZ = 10_000.0
 
-# The types of the real files.
+# Types as in the JetClass files.
 LABEL_TYPES = {"QCD": np.float32, "H": np.bool_, "Z": np.int32, "W": np.int32, "T": np.int32}
 
 KIND_BRANCHES = {
@@ -27,7 +27,7 @@ KIND_BRANCHES = {
 def jet_table(
     events: Events, candidates: Candidates, jets: Jets, matches: Matches, process: Process
 ) -> Table:
-    """Return the JetClass branches of the jets that match their label."""
+    """Return the JetClass branches of the jets that match their class."""
     matched = np.flatnonzero(matches.code > 0)
     particle_branches, num_particles = _particle_branches(candidates, jets, matched)
     labels = {
@@ -56,11 +56,11 @@ def jet_table(
 def _particle_branches(
     candidates: Candidates, jets: Jets, matched: Integers
 ) -> tuple[dict[str, Jagged], Integers]:
-    """Return the branches of the constituents of some jets, and their number in each.
+    """Return the branches of the constituents of the matched jets, and the number of constituents.
 
-    Tracks are stored with pT, phi and mass of their momentum but with the eta of their end point;
-    pz = pT sinh(eta) and the energy follow from it. part_deta = sign(jet_eta) (eta - jet_eta).
-    Constituents by falling pT; those with |eta| > 5 or |pz| > 10 TeV are left out.
+    As in JetClass, tracks have the pT, phi and mass of their momentum, but the eta of their end point, from
+    which pz = pT sinh(eta) and the energy follow. part_deta = sign(jet_eta) (eta - jet_eta). Constituents
+    are sorted by decreasing pT; those with |eta| > 5 or |pz| > 10 TeV are left out.
     """
     rows, offsets = take_rows(jets.offsets, matched)
     jet = np.repeat(np.arange(len(matched)), np.diff(offsets))
@@ -81,7 +81,7 @@ def _particle_branches(
         "part_pz": pz,
         "part_energy": np.sqrt(pt**2 + pz**2 + parts.mass**2),
         "part_deta": np.where(jet_eta > 0, 1, -1) * (parts.end_eta - jet_eta),
-        "part_dphi": _wrap(np.arctan2(parts.py, parts.px) - jet_phi),
+        "part_dphi": wrap(np.arctan2(parts.py, parts.px) - jet_phi),
         "part_d0val": parts.d0,
         "part_d0err": parts.d0_error,
         "part_dzval": parts.dz,
@@ -96,7 +96,7 @@ def _particle_branches(
 
 
 def _aux_branches(events: Events, row: Integers, code: Integers) -> dict[str, Floats]:
-    """Return direction, PDG code and pT of the resonances (0 for QCD), and the numbers of the decays."""
+    """Return direction, PDG code and pT of the resonances (0 for QCD), and the truth codes."""
     found = row >= 0
 
     def of_resonance(values: Floats) -> Floats:
@@ -112,8 +112,3 @@ def _aux_branches(events: Events, row: Integers, code: Integers) -> dict[str, Fl
         "aux_genpart_pt": of_resonance(np.hypot(events.px[row[found]], events.py[row[found]])),
         "aux_truth_match": code.astype(np.float64),
     }
-
-
-def _wrap(angle: Floats) -> Floats:
-    """Bring angles into [-pi, pi)."""
-    return np.remainder(angle + np.pi, 2 * np.pi) - np.pi

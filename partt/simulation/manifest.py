@@ -1,6 +1,5 @@
-"""simulation.json: how the files of a folder were made, so that a rerun continues and never mixes."""
+"""simulation.json: settings and files of a folder, so that a rerun continues and settings never mix."""
 
-import fcntl
 import hashlib
 import json
 from collections.abc import Iterator
@@ -11,15 +10,16 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from partt.atomic_files import opened_folder, write_text
+from partt.atomic_files import write_text
 from partt.config import Record
 from partt.errors import ConfigError, DataError, OutputError
+from partt.jobs.folder_lock import opened_folder, try_lock
 
 NAME = "simulation.json"
-GENERATION = 1  # of the simulation's code: raised when the same seed gives other jets
+GENERATION = 1  # of the simulation's code: raised when the same seed gives different jets
 
 
-class FileRecord(Record):
+class FileEntry(Record):
     """A complete file."""
 
     jets: int
@@ -31,17 +31,17 @@ class Manifest(Record):
     """The settings that all files of a folder share, and the files."""
 
     settings: dict[str, Any]
-    files: dict[str, FileRecord] = Field(default_factory=dict)
+    files: dict[str, FileEntry] = Field(default_factory=dict)
 
-    def with_file(self, name: str, record: FileRecord) -> "Manifest":
+    def with_file(self, name: str, entry: FileEntry) -> "Manifest":
         """Return this manifest with one more file."""
-        return self.model_copy(update={"files": {**self.files, name: record}})
+        return self.model_copy(update={"files": {**self.files, name: entry}})
 
 
 def settings_of(
     seed: int, jets_per_file: int, pt_min: float, pt_max: float, card_fingerprint: str
 ) -> dict[str, Any]:
-    """Return everything that decides the contents of files, in the words of the command line."""
+    """Return everything that decides the contents of files, named as on the command line."""
     return {
         "--seed": seed,
         "--jets-per-file": jets_per_file,
@@ -55,15 +55,15 @@ def settings_of(
 
 
 def open_manifest(out: Path, settings: dict[str, Any], names: list[str]) -> Manifest:
-    """Read the manifest of a folder, or begin one; `names` are the files that will be made.
+    """Read the manifest of a folder, or start one; `names` are the files of the production.
 
-    A folder made with other settings is refused, and so are files of that name of unknown origin.
+    Refused: a folder made with different settings, and files with these names but no manifest.
     """
     path = out / NAME
     if not path.exists():
         foreign = next((name for name in names if (out / name).exists()), None)
         if foreign is not None:
-            raise ConfigError(f"{out / foreign} is there already, but not {NAME}: choose another --out")
+            raise ConfigError(f"{out / foreign} already exists, but {NAME} does not: choose another --out")
         manifest = Manifest(settings=settings)
         save_manifest(out, manifest)
         return manifest
@@ -80,8 +80,8 @@ def open_manifest(out: Path, settings: dict[str, Any], names: list[str]) -> Mani
     ]
     if different:
         raise ConfigError(
-            f"{out} was made with other settings, and files must not be mixed; use the same, or another "
-            f"--out:\n  " + "\n  ".join(different)
+            f"{out} was made with different settings; use the same settings, or another --out:\n  "
+            + "\n  ".join(different)
         )
     return manifest
 
@@ -101,10 +101,6 @@ def file_hash(path: Path) -> str:
 def locked(out: Path) -> Iterator[None]:
     """Keep a second run out of the folder."""
     with opened_folder(out) as descriptor:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise OutputError(f"another `partt simulate` is writing to {out}") from error
-        except OSError:
-            pass  # a file system without locks
+        if not try_lock(descriptor, if_unsupported=True):
+            raise OutputError(f"another `partt simulate` is writing to {out}")
         yield

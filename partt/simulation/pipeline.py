@@ -1,4 +1,4 @@
-"""From a seed to tables of jets: generator, detector, jet finding, labels, branches, batch by batch."""
+"""Seed -> tables of jets: generator, detector, jet finding, truth labels, branches, batch by batch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from partt.simulation.jetclass_tree import jet_table
 from partt.simulation.processes import Process
 from partt.simulation.truth_labels import match_jets
 
-EVENTS_PER_BATCH = 100  # a change changes all random numbers
+EVENTS_PER_BATCH = 100  # changing it changes all random numbers
 MAX_FRUITLESS_EVENTS = 50_000
 
-# The hard process begins at this fraction of the smallest jet pT; below it lie 1 to 4 % of the jets.
+# Lowest pT of the hard process, as a fraction of the lowest jet pT; it loses 1 to 4 % of the jets.
 HARD_PT_FRACTION = 0.75
 
 
@@ -33,9 +33,9 @@ class JetSelection:
 def simulate_batches(
     process: Process, detector: Detector, selection: JetSelection, seed: np.random.SeedSequence
 ) -> Iterator[Table]:
-    """Yield tables of jets without end; the same seed gives the same jets.
+    """Yield tables of jets forever; the same seed gives the same jets.
 
-    Each table holds the jets of one batch of events, possibly none.
+    Each table has the jets of one batch of events, possibly none.
     """
     generator_seed, detector_seed = seed.spawn(2)
     random = np.random.default_rng(detector_seed)
@@ -58,15 +58,15 @@ def simulate_jets(
     seed: np.random.SeedSequence,
     num_wanted: int,
 ) -> Iterator[Table]:
-    """Yield tables with `num_wanted` jets together; fewer jets are the first of more jets."""
+    """Yield tables with `num_wanted` jets in total; asking for more jets only appends to them."""
     remaining, fruitless = num_wanted, 0
     for table in simulate_batches(process, detector, selection, seed):
         found = num_jets(table)
         fruitless = 0 if found else fruitless + EVENTS_PER_BATCH
         if fruitless >= MAX_FRUITLESS_EVENTS:
             raise NumericalError(
-                f"{process.file_prefix}: no jet in {fruitless} events; the detector card or the pT range "
-                f"({selection.pt_min:g} to {selection.pt_max:g} GeV) lets none through"
+                f"{process.file_prefix}: no jet in {fruitless} events; change the detector card, or the pT "
+                f"range ({selection.pt_min:g} to {selection.pt_max:g} GeV)"
             )
         if found >= remaining:
             yield {name: take(column, np.arange(remaining)) for name, column in table.items()}

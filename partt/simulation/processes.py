@@ -1,6 +1,6 @@
-"""The ten processes of JetClass in Pythia's terms.
+"""The ten processes of JetClass as Pythia settings.
 
-Leading order, 13 TeV. Invisible partners (Z -> nu nu) leave the jet of interest alone in the event.
+Leading order, 13 TeV. The partner of the jet is invisible (Z -> nu nu), except in top pairs.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ Decay = Literal["none", "two_partons", "four_quarks", "two_quarks_lepton", "b_tw
 
 HIGGS, Z_BOSON, W_BOSON, TOP = 25, 23, 24, 6
 
-# Masses as MadGraph's default model has them, where Pythia's differ by more than a few MeV.
+# Masses of MadGraph's default model, where Pythia's differ by more than a few MeV.
 COMMON_SETTINGS = (
     "Beams:eCM = 13000.",
     "25:m0 = 125.",
@@ -22,7 +22,7 @@ HADRONIC_W = ("24:onMode = off", "24:onIfAny = 1 2 3 4 5")
 LEPTONIC_W = ("24:onMode = off", "24:onIfAny = 11 13")
 EITHER_W = ("24:onMode = off", "24:onIfAny = 1 2 3 4 5 11 13")
 HIGGS_AND_Z = ("HiggsSM:ffbar2HZ = on", *INVISIBLE_Z, "25:onMode = off")
-# Fifteen widths around the peak, as MadGraph cuts it; without it the tails reach far at high pT.
+# 15 widths around the peak, as in MadGraph; otherwise the tails are long at high pT.
 Z_PEAK = ("23:mMin = 53.8", "23:mMax = 128.6")
 W_PEAK = ("24:mMin = 49.1", "24:mMax = 111.7")
 TOP_PAIR = ("Top:gg2ttbar = on", "Top:qqbar2ttbar = on", "6:mMin = 151.", "6:mMax = 195.", *W_PEAK)
@@ -30,14 +30,14 @@ TOP_PAIR = ("Top:gg2ttbar = on", "Top:qqbar2ttbar = on", "6:mMin = 151.", "6:mMa
 
 @dataclass(frozen=True)
 class Process:
-    """One class of jets: how it is generated and which decay its label asks for."""
+    """One class of jets: how it is generated, and the decay that defines it."""
 
     label: str  # as in label_<label>
     file_prefix: str  # as in <file_prefix>_000.root
     settings: tuple[str, ...]  # of Pythia
     resonance: int  # absolute PDG code of the particle whose decay makes the jet; 0 for QCD
     decay: Decay
-    num_neutrinos: int | None = None  # of the hard process; events with another number are not showered
+    num_neutrinos: int | None = None  # in the hard process; other events are vetoed before the shower
 
 
 PROCESSES = (

@@ -1,14 +1,15 @@
-"""A set of jet files: which files, with which seeds, made by whom; kept ones verified, the rest made.
+"""The files of a production, their seeds, and which of them are missing.
 
-Every (class, split, file) has its own seed, so a file does not depend on the others, on the number of
-processes, or on how many files are asked for: more jets later extend the set.
+Every file has its own seed, made from the class, the split and the file's number. A file thus does not depend
+on other files, on the number of workers, or on how many files are asked for: more jets later extend the set.
 """
 
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,32 +17,43 @@ from partt.data.files.tables import write_table
 from partt.data.jagged import Table, concatenate, num_jets
 from partt.errors import ConfigError
 from partt.simulation.card import Detector
-from partt.simulation.manifest import FileRecord, Manifest, file_hash
+from partt.simulation.manifest import FileEntry, Manifest, file_hash, settings_of
 from partt.simulation.pipeline import JetSelection, simulate_jets
 from partt.simulation.processes import BY_LABEL, LABELS
 
 JETS_PER_TABLE = 1000  # per basket of the file: keeps memory flat
 
-Progress = Callable[[str, int], None]  # file name, jets made so far
+FileProgress: TypeAlias = Callable[[str, int], None]  # file name, jets made so far
 
 
 @dataclass(frozen=True)
 class Production:
-    """What to make: `num_jets` per class, in files of `jets_per_file`, shared out between the splits."""
+    """What to make: `num_jets` of each class, in files of `jets_per_file`, divided between the splits."""
 
     out: Path
     num_jets: int
+    labels: Sequence[str]
+    jets_per_file: int
+    splits: Mapping[str, float] | None  # folder -> fraction of the jets
+    selection: JetSelection
+    seed: int
     detector: Detector
-    seed: int = 1
-    labels: Sequence[str] = LABELS
-    jets_per_file: int = 10_000
-    selection: JetSelection = field(default_factory=JetSelection)
-    splits: Mapping[str, float] | None = None  # folder -> fraction of the jets
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides the contents of files."""
+        return settings_of(
+            self.seed,
+            self.jets_per_file,
+            self.selection.pt_min,
+            self.selection.pt_max,
+            self.detector.fingerprint,
+        )
 
 
 @dataclass(frozen=True)
 class FileTask:
-    """One file to make."""
+    """One file of a production."""
 
     name: str  # relative to the production's folder
     label: str
@@ -49,8 +61,8 @@ class FileTask:
     spawn_key: tuple[int, ...]
 
 
-def plan(production: Production) -> list[FileTask]:
-    """Return all files of a production, those of different classes in turn."""
+def files_of(production: Production) -> list[FileTask]:
+    """Return all files of a production, alternating between the classes."""
     _check(production)
     tasks = []
     for split, num_in_split in _jets_per_split(production).items():
@@ -68,46 +80,46 @@ def plan(production: Production) -> list[FileTask]:
     return sorted(tasks, key=lambda task: task.spawn_key[2])
 
 
-def make_file(production: Production, task: FileTask, progress: Progress | None = None) -> FileRecord:
-    """Make one file; it appears under its name when it is complete."""
+def make_file(production: Production, task: FileTask, progress: FileProgress | None = None) -> FileEntry:
+    """Make one file; it gets its name when it is complete."""
     seed = np.random.SeedSequence(production.seed, spawn_key=task.spawn_key)
     tables = simulate_jets(
         BY_LABEL[task.label], production.detector, production.selection, seed, task.num_jets
     )
     path = production.out / task.name
     write_table(path, _merged(_reporting(tables, task.name, progress)))
-    return FileRecord(jets=task.num_jets, bytes=path.stat().st_size, sha256=file_hash(path))
+    return FileEntry(jets=task.num_jets, bytes=path.stat().st_size, sha256=file_hash(path))
 
 
 def missing_files(production: Production, manifest: Manifest) -> list[FileTask]:
-    """Return the files that are still to be made; refuse what would mix different productions."""
-    tasks = plan(production)
+    """Return the files that are not complete; refuse to make fewer jets than the folder has."""
+    tasks = files_of(production)
     wanted = {task.name: task for task in tasks}
-    for name, record in manifest.files.items():
+    for name, entry in manifest.files.items():
         task = wanted.get(name)
         too_many = task is None and Path(name).name.startswith(
             tuple(f"{BY_LABEL[label].file_prefix}_" for label in production.labels)
         )
-        if too_many or (task is not None and record.jets > task.num_jets):
+        if too_many or (task is not None and entry.jets > task.num_jets):
             raise ConfigError(
-                f"{production.out} holds more jets than this command asks for ({name} has {record.jets}); "
-                "give --jets at least as large as before, the same --split, or another --out"
+                f"{production.out} has more jets than this command asks for ({name}: {entry.jets}); "
+                "give at least as many --jets as before and the same --split, or another --out"
             )
     return [task for task in tasks if not _is_complete(production.out, task, manifest)]
 
 
 def _is_complete(out: Path, task: FileTask, manifest: Manifest) -> bool:
-    record, path = manifest.files.get(task.name), out / task.name
-    if record is None or record.jets != task.num_jets or not path.is_file():
+    entry, path = manifest.files.get(task.name), out / task.name
+    if entry is None or entry.jets != task.num_jets or not path.is_file():
         return False
-    return path.stat().st_size == record.bytes and file_hash(path) == record.sha256
+    return path.stat().st_size == entry.bytes and file_hash(path) == entry.sha256
 
 
 def _check(production: Production) -> None:
     unknown = [label for label in production.labels if label not in BY_LABEL]
     if unknown or len(set(production.labels)) != len(production.labels):
         listed = ", ".join(production.labels)
-        raise ConfigError(f"{listed}: classes are different ones of {', '.join(LABELS)}")
+        raise ConfigError(f"classes {listed}: give different ones of {', '.join(LABELS)}")
     if production.num_jets < 1 or production.jets_per_file < 1 or production.seed < 0:
         raise ConfigError("the numbers of jets must be at least 1 and the seed must not be negative")
     if not 0 < production.selection.pt_min < production.selection.pt_max:
@@ -115,20 +127,20 @@ def _check(production: Production) -> None:
 
 
 def _jets_per_split(production: Production) -> dict[str, int]:
-    """Share out the jets by cumulated fractions, so that nothing is lost to rounding."""
+    """Divide the jets by cumulative fractions, so that none is lost to rounding."""
     if production.splits is None:
         return {"": production.num_jets}
     fractions = np.array(list(production.splits.values()))
     if not (fractions > 0).all() or abs(fractions.sum() - 1) > 1e-6:
-        raise ConfigError(f"{production.splits}: the fractions must be positive and add up to 1")
+        raise ConfigError(f"split {dict(production.splits)}: the fractions must be positive and add up to 1")
     for name in production.splits:
         if not name or name != os.path.basename(name) or name.startswith("."):  # noqa: PTH119
-            raise ConfigError(f"a split is the name of a folder: {name!r} is not")
+            raise ConfigError(f"split {name!r}: should be the name of a folder")
     edges = np.rint(np.concatenate([[0.0], np.cumsum(fractions)]) * production.num_jets).astype(int)
     return dict(zip(production.splits, np.diff(edges).tolist(), strict=True))
 
 
-def _reporting(tables: Iterator[Table], name: str, progress: Progress | None) -> Iterator[Table]:
+def _reporting(tables: Iterator[Table], name: str, progress: FileProgress | None) -> Iterator[Table]:
     done = 0
     for table in tables:
         yield table
@@ -138,7 +150,7 @@ def _reporting(tables: Iterator[Table], name: str, progress: Progress | None) ->
 
 
 def _merged(tables: Iterator[Table]) -> Iterator[Table]:
-    """Join small tables until each has about JETS_PER_TABLE jets."""
+    """Merge small tables into tables of at least JETS_PER_TABLE jets."""
     waiting: list[Table] = []
     for table in tables:
         waiting.append(table)

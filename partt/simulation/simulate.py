@@ -1,64 +1,99 @@
-"""`partt simulate` as a function: keep what is complete, make the rest, record it."""
+"""`partt simulate` as a function: keep complete files, make the missing ones, list all in a manifest."""
 
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from partt.atomic_files import remove_leftovers
-from partt.errors import OutputError
-from partt.simulation.manifest import locked, open_manifest, save_manifest, settings_of
-from partt.simulation.production import Production, Progress, missing_files, plan
-from partt.simulation.workers import RERUN, make_here, make_in_processes, make_on_cluster
+from partt.errors import ConfigError, OutputError
+from partt.jobs.progress import Progress
+from partt.simulation.processes import LABELS
+
+try:
+    from partt.simulation.card import load_detector
+    from partt.simulation.manifest import locked, open_manifest, save_manifest
+    from partt.simulation.pipeline import JetSelection
+    from partt.simulation.production import Production, files_of, missing_files
+    from partt.simulation.workers import make_files
+except ModuleNotFoundError as error:
+    raise ConfigError(f"{error.name} is missing: pip install 'partt[simulate]'") from error
+
+RERUN = "complete files are kept; the same command makes the rest"
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a run found and made."""
+class SimulateResult:
+    """Number of files and jets made, and of files that were complete before."""
 
+    folder: Path
     files_kept: int
     files_made: int
     jets_made: int
+    seconds: float
+
+    @property
+    def jets_per_second(self) -> float | None:
+        """Jets made per second; None if all files were complete."""
+        return self.jets_made / self.seconds if self.jets_made else None
 
 
 def simulate(
-    production: Production,
-    num_processes: int = 1,
+    out: str | Path,
+    *,
+    jets: int,
+    classes: Sequence[str] = LABELS,
+    jets_per_file: int = 10_000,
+    split: Mapping[str, float] | None = None,
+    pt_min: float = 500.0,
+    pt_max: float = 1000.0,
+    seed: int = 1,
+    card: str | Path | None = None,
+    workers: int = 1,
     scheduler: str | None = None,
-    progress: Progress = lambda _name, _num_done: None,
-) -> Outcome:
-    """Make the files of a production that are not there yet.
+    progress: Progress | None = None,
+) -> SimulateResult:
+    """Make ROOT files of JetClass-style jets in the folder `out`, `jets` of each class, and simulation.json.
 
-    `progress` is called with a file's name and the jets made for it so far; first, with an empty name,
-    with the jets of all files that were kept.
+    Complete files are kept: more `jets` or `classes` extend a folder made with the same settings. `split`
+    (folder -> fraction) divides the jets between folders inside `out`. pT in GeV. `card` is a detector card
+    (default: that of JetClass). Files are made by `workers` processes on this machine, or on the dask cluster
+    of `scheduler`; the jets are the same. A script that uses several workers needs the usual
+    `if __name__ == "__main__":`.
     """
-    production = replace(production, out=production.out.absolute())
-    tasks = plan(production)
-    selection = production.selection
-    settings = settings_of(
-        production.seed,
-        production.jets_per_file,
-        selection.pt_min,
-        selection.pt_max,
-        production.detector.fingerprint,
+    if workers < 1 or (scheduler is not None and workers > 1):
+        raise ConfigError("give a number of workers on this machine (at least 1), or a dask scheduler")
+    production = Production(
+        out=Path(out).absolute(),
+        num_jets=jets,
+        labels=tuple(classes),
+        jets_per_file=jets_per_file,
+        splits=split,
+        selection=JetSelection(pt_min, pt_max),
+        seed=seed,
+        detector=load_detector(card),
     )
+    start = time.monotonic()
+    files = files_of(production)
     with locked(production.out):
-        manifest = open_manifest(production.out, settings, [task.name for task in tasks])
+        manifest = open_manifest(production.out, production.settings, [file.name for file in files])
         missing = missing_files(production, manifest)
-        progress("", sum(task.num_jets for task in set(tasks) - set(missing)))
-        for task in missing:
-            remove_leftovers(production.out / task.name)
-        if not missing:
-            return Outcome(len(tasks), 0, 0)
-        if scheduler is not None:
-            finished = make_on_cluster(production, missing, scheduler, progress)
-        elif num_processes > 1:
-            finished = make_in_processes(production, missing, num_processes, progress)
-        else:
-            finished = make_here(production, missing, progress)
+        jets_missing = sum(file.num_jets for file in missing)
+        jets_made = {"": jets * len(classes) - jets_missing}  # file name -> jets; "": those of kept files
+
+        def report(name: str, num_jets: int) -> None:
+            jets_made[name] = num_jets
+            if progress is not None:
+                progress(sum(jets_made.values()), jets * len(classes))
+
+        report("", jets_made[""])
+        for file in missing:
+            remove_leftovers(production.out / file.name)
         try:
-            for task, record in finished:
-                manifest = manifest.with_file(task.name, record)
+            for file, entry in make_files(production, missing, workers, scheduler, report):
+                manifest = manifest.with_file(file.name, entry)
                 save_manifest(production.out, manifest)
         except OutputError as error:
-            if RERUN in str(error):
-                raise
             raise OutputError(f"{error}; {RERUN}") from error
-    return Outcome(len(tasks) - len(missing), len(missing), sum(task.num_jets for task in missing))
+    seconds = time.monotonic() - start
+    return SimulateResult(Path(out), len(files) - len(missing), len(missing), jets_missing, seconds)

@@ -1,4 +1,4 @@
-"""Which jets contain all decay products of their resonance, by the generator record.
+"""Generator truth: which jets contain all decay products of their resonance.
 
 Axes: R resonances of a batch of events, D decay products of each, J jets.
 """
@@ -16,7 +16,7 @@ MAX_COPIES = 1000
 NUM_QUARKS = {"two_partons": 2, "four_quarks": 4, "two_quarks_lepton": 2, "b_two_quarks": 3, "b_lepton": 1}
 NUM_LEPTONS = {"two_partons": 0, "four_quarks": 0, "two_quarks_lepton": 1, "b_two_quarks": 0, "b_lepton": 1}
 
-# aux_truth_match, as JetClass numbers the decays.
+# aux_truth_match: the codes that JetClass gives to decays.
 QCD_CODE = 50
 FIXED_CODES = {"four_quarks": 45, "two_quarks_lepton": 46}
 
@@ -32,14 +32,14 @@ class Resonances:
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """For each jet the resonance that it contains; -1 if none."""
+    """The resonance in each jet; row -1 and code 0 if there is none."""
 
-    row: Integers  # (J,) of the events
+    row: Integers  # (J,) of the events; also -1 for QCD
     code: Integers  # (J,) aux_truth_match
 
 
 def last_copies(events: Events, rows: Integers) -> Integers:
-    """Follow particles through radiation and recoil to their last copy, the one that decays or ends."""
+    """Follow particles through radiation and recoil to their last copy, the one that decays or is stable."""
     rows = rows.copy()
     for _ in range(MAX_COPIES):
         first, last = events.first_daughter[rows], events.last_daughter[rows]
@@ -52,7 +52,7 @@ def last_copies(events: Events, rows: Integers) -> Integers:
 
 
 def find_resonances(events: Events, process: Process) -> Resonances:
-    """Find the resonances of a process that decayed as its label says."""
+    """Find the resonances of a process with the decay that defines the class."""
     of_kind = np.flatnonzero(np.abs(events.pid) == process.resonance)
     rows = np.unique(last_copies(events, of_kind))
     products = _products(events, rows, process.decay)
@@ -62,10 +62,10 @@ def find_resonances(events: Events, process: Process) -> Resonances:
 
 
 def _products(events: Events, rows: Integers, decay: Decay) -> Integers:
-    """Return quarks, gluons and charged leptons of each decay (R, D); -1 where there are fewer.
+    """Return quarks, gluons and charged leptons of each decay (R, D); -1 if their number is different.
 
-    Bosons among the daughters are replaced by the daughters of their last copy; leptons stand for their
-    last copy, quarks and gluons for themselves.
+    W and Z bosons among the daughters are replaced by the daughters of their last copy. Leptons are followed
+    to their last copy, quarks and gluons are not.
     """
     num_quarks, num_leptons = NUM_QUARKS[decay], NUM_LEPTONS[decay]
     parent, daughter = _daughters(events, rows)
@@ -83,7 +83,7 @@ def _products(events: Events, rows: Integers, decay: Decay) -> Integers:
 
 
 def _daughters(events: Events, rows: Integers) -> tuple[Integers, Integers]:
-    """Return all daughters of the given particles, with the position in `rows` of their mother."""
+    """Return the position in `rows` of the mother, and the row, of all daughters of the given particles."""
     first = events.first_daughter[rows]
     counts = np.where(first >= 0, events.last_daughter[rows] - first + 1, 0)
     mother = np.repeat(np.arange(len(rows)), counts)
@@ -92,7 +92,7 @@ def _daughters(events: Events, rows: Integers) -> tuple[Integers, Integers]:
 
 
 def _table(parent: Integers, row: Integers, wanted: Integers, num_parents: int, width: int) -> Integers:
-    """Arrange the wanted rows by parent, `width` each; -1 throughout if their number is another."""
+    """Arrange the wanted rows by parent, `width` each; -1 if their number is different."""
     parent, row = parent[wanted], row[wanted]
     order = np.argsort(parent, kind="stable")
     parent, row = parent[order], row[order]
@@ -108,9 +108,9 @@ def _table(parent: Integers, row: Integers, wanted: Integers, num_parents: int, 
 def match_jets(
     events: Events, process: Process, jet_event: Integers, jet_eta: Floats, jet_phi: Floats
 ) -> Matches:
-    """Find for each jet a resonance whose decay products all lie within 0.8 of its axis.
+    """Match each jet to a resonance whose decay products all lie within 0.8 of the jet axis.
 
-    A process without resonance (QCD) takes every jet, with row -1.
+    Every jet of a process without a resonance (QCD) matches, with row -1.
     """
     if process.resonance == 0:
         return Matches(np.full(len(jet_event), -1), np.full(len(jet_event), QCD_CODE))
@@ -125,7 +125,7 @@ def match_jets(
         jets = np.flatnonzero((first + slot < last) & (row < 0))
         number = first[jets] + slot
         deta = eta[number] - jet_eta[jets, None]
-        dphi = np.remainder(phi[number] - jet_phi[jets, None] + np.pi, 2 * np.pi) - np.pi
+        dphi = wrap(phi[number] - jet_phi[jets, None])
         inside = (np.hypot(deta, dphi) < MAX_DISTANCE).all(axis=1)
         row[jets[inside]] = resonances.row[number[inside]]
         code[jets[inside]] = codes[number[inside]]
@@ -138,8 +138,13 @@ def directions(events: Events, rows: Integers) -> tuple[Floats, Floats]:
     return np.arcsinh(pz / np.hypot(px, py)), np.arctan2(py, px)
 
 
+def wrap(angle: Floats) -> Floats:
+    """Wrap angles to [-pi, pi)."""
+    return np.remainder(angle + np.pi, 2 * np.pi) - np.pi
+
+
 def truth_codes(events: Events, process: Process, resonances: Resonances) -> Integers:
-    """Return the number that JetClass gives each decay.
+    """Return the code that JetClass gives to each decay.
 
     Top: 11 b c q, 12 b q q, 15 b e nu, 16 b mu nu. W: 21 c q, 22 q q. Z: 31 b b, 32 c c, 33 q q.
     H: 41 b b, 42 c c, 44 g g, 45 four quarks, 46 two quarks and a lepton. QCD: 50.

@@ -14,6 +14,7 @@ from partt.data.jet_batch import JetBatch
 from partt.data.reading.batches import dead_readers_reported, ordered_batches, training_batches
 from partt.data.reading.jet_source import BadFile
 from partt.errors import ConfigError, DataError
+from partt.jobs.metrics_file import read_metrics
 from partt.tagger.tagger_file import new_tagger, save_tagger
 from partt.training.checkpoints import load_newest, save_checkpoint
 from partt.training.curves import draw_curves
@@ -23,7 +24,7 @@ from partt.training.events import Ended, EpochEnded, Notice, Report, Started, St
 from partt.training.guards import check_weights
 from partt.training.job import StepPlan, TrainingJob, jets_by_class, plan_steps, reference_jets
 from partt.training.learner import Learner, StepResult, make_learner, restore, snapshot, take_step
-from partt.training.metrics_log import MetricsLog, read_metrics
+from partt.training.metrics_log import MetricsLog
 from partt.training.run_folder import RunFolder, append_environment, start_or_resume
 from partt.training.schedules import rate_factor
 from partt.training.state import RunState, state_from_json
@@ -89,7 +90,7 @@ def fit(
         with dead_readers_reported():
             state, stopped = _train(run, state)
     if world.is_first and not stopped:
-        draw_curves(read_metrics(folder, "epoch"), folder.curves)
+        draw_curves(read_metrics(folder.metrics, "epoch"), folder.curves)
     report(Ended(stopped, state.step, job.metric.name, state.best_value, state.best_epoch, folder.tagger))
     return FitResult(state, stopped, folder.path)
 

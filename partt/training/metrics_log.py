@@ -9,6 +9,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from partt.atomic_files import write_text
 from partt.errors import OutputError
+from partt.jobs.metrics_file import read_metrics
 from partt.training.run_folder import RunFolder
 from partt.training.state import RunState
 
@@ -22,7 +23,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
         first_step = state.step
         kept = [
             line
-            for line in read_metrics(folder)
+            for line in (read_metrics(folder.metrics) if folder.metrics.exists() else [])
             if (line["epoch"] < state.epoch if line["kind"] == "epoch" else line["step"] <= first_step)
         ]
         write_text(folder.metrics, "".join(f"{json.dumps(line)}\n" for line in kept))
@@ -50,18 +51,3 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
 
     def __exit__(self, *_: object) -> None:
         self._events.close()
-
-
-def read_metrics(folder: RunFolder, kind: str | None = None) -> list[dict[str, Any]]:
-    """Return the lines of metrics.jsonl; the last one may be torn, and is then left out."""
-    if not folder.metrics.exists():
-        return []
-    lines = []
-    for text in folder.metrics.read_text(encoding="utf-8").splitlines():
-        try:
-            line = json.loads(text)
-        except ValueError:
-            break
-        if kind in {None, line["kind"]}:
-            lines.append(line)
-    return lines

@@ -9,7 +9,6 @@ best.safetensors    the tagger of the best epoch
 curves.png          losses and metrics over the epochs
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from partt.atomic_files import write_text
-from partt.errors import ConfigError, OutputError
+from partt.errors import ConfigError
+from partt.jobs.folder_lock import opened_folder, try_lock
+from partt.jobs.metrics_file import METRICS_FILE
 from partt.training.job import with_defaults
 
 MAX_DIFFERENCES = 10  # that are listed
@@ -44,7 +45,7 @@ class RunFolder:
     @property
     def metrics(self) -> Path:
         """Losses and metrics, a JSON object on each line."""
-        return self.path / "metrics.jsonl"
+        return self.path / METRICS_FILE
 
     @property
     def definition(self) -> Path:
@@ -64,23 +65,15 @@ class RunFolder:
 
 @contextmanager
 def locked_run_folder(path: str | Path) -> Iterator[RunFolder]:
-    """Yield a run folder that no other process may use; the lock ends with the process, however it ends."""
+    """Yield a run folder that no other process may use; the lock ends with the process, however that ends."""
     folder = RunFolder(Path(path))
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-        lock = (folder.path / "lock").open("a", encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"cannot write to the run folder {path}: {error.strerror or error}") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+    with opened_folder(folder.path, "lock") as descriptor:
+        if not try_lock(descriptor, if_unsupported=False):
             raise ConfigError(
                 f"another process is training in {path}; wait for it, or choose another folder with --out"
-            ) from error
-        lock.truncate(0)
-        lock.write(f"{os.uname().nodename} {os.getpid()}\n")
-        lock.flush()
+            )
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.uname().nodename} {os.getpid()}\n".encode())
         yield folder
 
 

@@ -1,4 +1,4 @@
-"""`partt demo` runs the public commands, goes on after Ctrl-C, and tests with jets that it has not trained with."""
+"""`partt demo` runs the public commands, continues after Ctrl-C, and tests on jets that it has not trained on."""
 
 import signal
 import subprocess
@@ -26,7 +26,7 @@ sys.exit(main.main())
 """
 
 
-def test_an_interrupted_demo_goes_on_and_ends_with_report_and_commands(tmp_path):
+def test_an_interrupted_demo_continues_and_ends_with_report_and_commands(tmp_path):
     command = [sys.executable, "-c", SHORT_DEMO, "demo", "--offline"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         lines = []
@@ -35,8 +35,8 @@ def test_an_interrupted_demo_goes_on_and_ends_with_report_and_commands(tmp_path)
             if line.startswith(" epoch "):
                 process.send_signal(signal.SIGINT)
     assert process.returncode == 75
-    assert lines[0].startswith("demo/offline/jets: 630 jets of the sample to train with, 270 others to test")
-    assert lines[-1] == "`partt demo --offline` goes on from here\n"
+    assert lines[0].startswith("demo/offline/jets: 630 jets of the sample for training, 270 for testing")
+    assert lines[-1] == "`partt demo --offline` continues from here\n"
 
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
@@ -67,12 +67,12 @@ def test_without_the_simulation_it_says_what_to_do(tmp_path):
     assert result.returncode == 2
     assert result.stderr == (
         "partt: error: the demo simulates jets, and fastjet is missing: pip install 'partt[simulate]', "
-        "or give --offline to use the few jets that partt ships\n"
+        "or give --offline to use the small sample that comes with partt\n"
     )
     assert not list(tmp_path.iterdir())
 
 
-def test_both_parts_of_the_sample_hold_all_of_it(tmp_path):
+def test_both_parts_together_are_the_sample(tmp_path):
     assert split_sample(tmp_path, 0.3) == (630, 270)
     changed = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*.root")}
     for path in partt.sample_files():

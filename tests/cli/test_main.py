@@ -1,11 +1,11 @@
-"""What the command says before it knows what to do."""
+"""The `partt` command without a verb."""
 
 import pytest
 
 from partt.cli.main import VERBS, main
 
 
-def test_without_a_verb_it_shows_what_there_is(capsys):
+def test_without_a_verb_it_lists_the_verbs(capsys):
     with pytest.raises(SystemExit, match="2"):
         main([])
     shown = capsys.readouterr().err

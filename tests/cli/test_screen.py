@@ -1,4 +1,4 @@
-"""What users see while something goes on, in terminals of any width and in files."""
+"""Progress as users see it, in terminals of any width and in files."""
 
 import argparse
 import io

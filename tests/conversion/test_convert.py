@@ -10,7 +10,6 @@ import zipfile
 import h5py
 import numpy as np
 import pytest
-import torch
 from dataset_files import (
     FIXTURE,
     jetclass_arrays,
@@ -23,10 +22,8 @@ from partt.cli.main import main
 from partt.conversion import dataset as dataset_module
 from partt.conversion.convert import convert
 from partt.data.config.data_config import load_data_config
-from partt.data.files.lists import InputFile
 from partt.data.files.tables import inspect_file, read_columns
-from partt.data.reading.batches import ordered_batches
-from partt.data.reading.jet_source import build_index, open_source
+from partt.data.variables import read_variables
 from partt.errors import DataError
 from partt.tagger.loading import load_tagger
 
@@ -135,10 +132,10 @@ def test_real_jets_get_the_scores_that_others_computed(reference, tmp_path):
     options = ["--arch", "particlenet", "--features", "kin", "--out", str(tagger_file)]
     assert main(["import-weaver", weights, *options]) == 0
     tagger = load_tagger(tagger_file)
-    source = open_source([InputFile("", str(jets))], tagger.data_config, "predict")
-    batches = ordered_batches(source, build_index(source), batch_size=250)
-    with torch.inference_mode():
-        scores = torch.cat([tagger.logits(batch).softmax(dim=1) for batch in batches]).numpy()
+    variables = read_variables(
+        tagger.data_config, tagger.data_config.input_names, inspect_file(str(jets)), 0, 500
+    )
+    scores = tagger.tag(variables).probabilities
     expected = np.load(reference / "particlenet_kin_scores_on_500.npy")
     np.testing.assert_allclose(scores, expected, atol=2e-5)
 

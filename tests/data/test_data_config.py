@@ -368,7 +368,7 @@ QUOTES = " (YAML reads yes, no, on, off as true or false: put the word in quotes
             "3: new_variables.np: the name of a variable must be a single word that formulas can use",
         ),
         ("np.hypot(part_px, part_py)", "1", "3: new_variables.part_pt: should be a valid string, found 1"),
-        ("  part_pt:", "  part_mask:", "3: new_variables.part_mask: the key stands here twice"),
+        ("  part_pt:", "  part_mask:", "3: new_variables.part_mask: duplicate key"),
         (
             "length: 128",
             "length: no",

@@ -8,7 +8,6 @@ import torch
 
 from jets import make_jets
 from partt.data.jagged import Jagged, take
-from partt.data.variables import Variables
 from partt.model.weaver_weights import export_particle_transformer
 from partt.tagger.onnx_file import new_session
 from small_networks import make_tagger
@@ -29,15 +28,6 @@ CASES = {
 def tagger_to_export(case="part", **changes):
     """Return a small tagger with random weights; `changes` are keys of its data config."""
     return make_tagger(case, CASES[case], make_jets(6, seed=2), **changes)
-
-
-def variables_of(tagger, num_jets=40, seed=1):
-    """Return raw columns of jets, some empty and some over 128 particles."""
-    jets = make_jets(num_jets, seed=seed)
-    first = jets["part_px"].lengths
-    assert first.max() > 128
-    assert first.min() == 0
-    return Variables(jets, tagger.data_config.formulas, "test", np.arange(num_jets))
 
 
 def some(variables, jets):

@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from exported_taggers import CASES, dense, some, tagger_to_export, variables_of, weaver_session, wrapped
+from exported_taggers import CASES, dense, some, tagger_to_export, weaver_session, wrapped
 from jets import write_jets
 from partt.cli.main import main
 from partt.data.config.data_config import load_data_config
@@ -25,6 +25,7 @@ from partt.prediction.predict import predict
 from partt.tagger.loading import load_tagger
 from partt.tagger.onnx_file import feeder, load_onnx_tagger, run_session
 from partt.tagger.tagger_file import save_tagger
+from small_networks import variables_of
 
 TOLERANCE = 1e-5
 

@@ -70,7 +70,7 @@ def test_a_killed_worker_changes_nothing(tmp_path):
 
 
 def test_no_scheduler_answers(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("partt.prediction.engines.CONNECT_TIMEOUT", "1s")
+    monkeypatch.setattr("partt.jobs.dask_cluster.CONNECT_TIMEOUT", "1s")
     saved_tagger(tmp_path / "t.safetensors")
     path = write_jets(tmp_path / "jets.root", 10)
     words = ["--tagger", str(tmp_path / "t.safetensors"), "--out", str(tmp_path / "out")]

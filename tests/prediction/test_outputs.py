@@ -28,7 +28,7 @@ def test_inputs_of_one_name_keep_the_folders_in_which_they_differ():
     assert names(["/d/a/x.root", "/d/x.root"]) == ["out/a/x.root", "out/x.root"]
     urls = ["root://one//d/x.root", "https://two/d/../x.root", "/etc/x.root"]
     assert names(urls) == ["out/one/d/x.root", "out/two/d/x.root", "out/etc/x.root"]
-    with pytest.raises(ConfigError, match="two inputs would have the output"):
+    with pytest.raises(ConfigError, match="two inputs would have the same output"):
         names(["/a/x.root", "/a/x.parquet"])
 
 

@@ -74,7 +74,7 @@ def test_the_demo_tags_the_sample(folder, capsys):
         (["jets.root", "--tagger", "run", "--out", "."], 2, "would replace the input jets.root"),
         (["jets.root", "--tagger", "run", "--discriminant", "Hbb"], 2, "should be SIGNAL_vs_BACKGROUND"),
         (["jets.root", "--tagger", "run", "--device", "tpu"], 2, "--device tpu: no such device"),
-        (["jets.root", "--tagger", "run", "--device", "cuda"], 2, "torch finds 0 GPUs here"),
+        (["jets.root", "--tagger", "run", "--device", "cuda"], 2, "torch finds 0 GPUs"),
         (["jets.root", "--tagger", "run", "--out", "/proc/none"], 5, "cannot write to /proc/none"),
         (
             ["jets.root", "--tagger", "run", "--out", "a.root", "--format", "parquet"],

@@ -15,7 +15,8 @@ from partt.data.files.tables import inspect_file, read_columns, write_table
 from partt.data.jagged import Jagged, to_awkward
 from partt.errors import ConfigError, DataError
 from partt.prediction import opened_files
-from prediction_jobs import assert_same_columns, columns, make_tagger, one_by_one, saved_tagger, scores_of
+from prediction_jobs import assert_same_columns, columns, one_by_one, saved_tagger, scores_of
+from small_networks import SMALL, make_tagger
 
 CHUNK = 16
 
@@ -194,16 +195,16 @@ def test_embeddings_are_what_the_last_layer_sees(tagger, tmp_path):
     with uproot.open(tmp_path / "out" / "jets.root") as file:
         embeddings = torch.from_numpy(file["tree"]["embedding"].array(library="np"))
     with torch.inference_mode():
-        scores = tagger.network.head(embeddings).softmax(dim=1)
+        scores = tagger.network.outputs(embeddings)["classes"].softmax(dim=1)
     np.testing.assert_allclose(scores_of(tmp_path / "out" / "jets.root", tagger), scores, atol=1e-6)
 
 
-def test_a_network_without_embeddings(tmp_path):
-    tagger = make_tagger("pfn", {"particle_widths": (4,), "jet_widths": (4,)})
-    path = write_jets(tmp_path / "jets.root", 30)
-    with pytest.raises(ConfigError, match="PFN has no embeddings"):
-        partt.predict(tagger, path, tmp_path / "out", embeddings=True)
-    assert partt.predict(tagger, path, tmp_path / "out").balance.scored == 30
+@pytest.mark.parametrize("case", SMALL)
+def test_every_network_has_embeddings(case, tmp_path):
+    tagger, path = make_tagger(case), write_jets(tmp_path / "jets.root", 20)
+    partt.predict(tagger, path, tmp_path / "out", embeddings=True)
+    embeddings = columns(tmp_path / "out" / "jets.root", "embedding")["embedding"]
+    assert embeddings.contents.reshape(20, -1).shape[1] == tagger.network.backbone.width
 
 
 # --- what files may look like ---

@@ -9,7 +9,8 @@ import partt
 from jets import CLASSES, make_jets
 from partt.data.jagged import Jagged, to_awkward
 from partt.errors import ConfigError, DataError
-from partt.tagger.tagger_file import find_tagger, save_tagger
+from partt.tagger.loading import find_tagger
+from partt.tagger.tagger_file import save_tagger
 from prediction_jobs import make_tagger, one_by_one
 
 torch.set_num_threads(1)
@@ -25,7 +26,7 @@ def stacked(scores):
 
 
 def test_scores_have_the_nesting_of_the_jets(monkeypatch):
-    monkeypatch.setattr("partt.tagger.tagger_file.JETS_AT_ONCE", 16)
+    monkeypatch.setattr("partt.tagger.tagger.JETS_AT_ONCE", 16)
     tagger, jets = make_tagger(), make_jets(50)
     expected = one_by_one(tagger, jets)
     scores = tagger(as_array(jets))

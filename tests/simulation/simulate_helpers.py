@@ -1,4 +1,4 @@
-"""What the tests of the simulation share: the detector, a few events of every class, a particle gun."""
+"""Shared by the tests of the simulation: the detector, a few events of every class, a particle gun."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Simulated:
 
 @cache
 def simulated(label: str) -> Simulated:
-    """Simulate a class, once in a session."""
+    """Simulate a class, once in a test session."""
     process = BY_LABEL[label]
     events = Generator(process, SEED, HARD_PT_MIN).next_events(NUM_EVENTS)
     candidates = MODEL.respond(events, np.random.default_rng(SEED))
@@ -49,7 +49,7 @@ def simulated(label: str) -> Simulated:
 
 
 def gun(particles: Sequence[Sequence[float]], num_events: int = 1) -> Events:
-    """Return events that each hold the particles (pid, pT, eta, phi), all from the origin."""
+    """Return events that each have the particles (pid, pT, eta, phi), all from the origin."""
     pid, pt, eta, phi = np.tile(np.asarray(particles, dtype=float), (num_events, 1)).T
     mass = np.array([MASSES[abs(int(code))] for code in pid])
     pz = pt * np.sinh(eta)

@@ -83,7 +83,7 @@ def test_resolution_formulas(name):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_log_normal_has_the_asked_mean_and_width():
+def test_log_normal_has_the_given_mean_and_width():
     drawn = log_normal(np.full(400_000, 20.0), np.full(400_000, 5.0), np.random.default_rng(9))
     assert drawn.mean() == pytest.approx(20, rel=2e-3)
     assert drawn.std() == pytest.approx(5, rel=5e-3)
@@ -115,7 +115,7 @@ def test_energy_of_neutral_particles_by_sampling(pid, kind, name, pt, eta):
 
 @pytest.fixture(scope="module")
 def exact() -> DetectorModel:
-    """A detector that measures energies exactly and finds every track; thresholds as they are."""
+    """A detector that measures energies exactly and finds every track; thresholds are unchanged."""
 
     def without_noise(calorimeter):
         flat = [

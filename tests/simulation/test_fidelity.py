@@ -1,4 +1,4 @@
-"""A network that knows only the real JetClass judges the bundled sample."""
+"""Networks trained on the real JetClass perform on the bundled sample as on real jets."""
 
 import importlib.util
 
@@ -18,7 +18,7 @@ def fidelity():
 
 
 def test_the_sample_is_as_easy_as_real_jets(reference, fidelity):
-    """The issue's tolerance and four standard errors of 900 jets; a naive detector gives 0.54 and 0.889."""
+    """Within a tolerance and four standard errors of 900 jets; a naive detector gives 0.54 and 0.889."""
     jets = fidelity.load_ours(partt.sample_files()[0].parent)
     found = fidelity.accuracy_and_auc(jets, fidelity.judge(jets, "full"))
     assert found["accuracy"] == pytest.approx(0.844, abs=0.015 + 4 * found["accuracy_error"])

@@ -1,4 +1,4 @@
-"""The branches of JetClass: names, types, meanings."""
+"""The branches of JetClass: names, types, definitions."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ AUX = ["genpart_eta", "genpart_phi", "genpart_pid", "genpart_pt", "truth_match"]
 
 
 def test_names_and_types_are_those_of_real_files(reference, tmp_path):
-    """A file with the layout of the real ones, written by ROOT, is the witness."""
+    """Compare with a file written by ROOT in the layout of the real files."""
     counted = inspect_file(str(reference / "jetclass_vector_layout.root")).branches
     real = {name: kind for name, kind in counted.items() if not name.startswith("npart")}
     path = tmp_path / "jets.root"
@@ -40,7 +40,7 @@ def per_jet(table, name):
 
 
 @pytest.mark.parametrize("label", CLASSES)
-def test_meaning_of_the_branches(label):
+def test_definitions_of_the_branches(label):
     table = simulated(label).table
     kinds = [per_jet(table, f"part_{name}") for name in KINDS]
     columns = {name: per_jet(table, f"part_{name}") for name in FLOATS}

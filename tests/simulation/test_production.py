@@ -1,4 +1,4 @@
-"""Which files with which seeds: pure plans, and what a folder refuses."""
+"""Files and seeds of a production, and what a folder refuses."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,17 +7,26 @@ import pytest
 from simulate_helpers import DETECTOR
 
 from partt.errors import ConfigError, DataError, OutputError
-from partt.simulation.manifest import FileRecord, Manifest, locked, open_manifest, save_manifest, settings_of
+from partt.simulation.manifest import FileEntry, Manifest, locked, open_manifest, save_manifest, settings_of
 from partt.simulation.pipeline import JetSelection
 from partt.simulation.processes import LABELS
-from partt.simulation.production import Production, missing_files, plan
+from partt.simulation.production import Production, files_of, missing_files
 
-PRODUCTION = Production(out=Path("unused"), num_jets=25_000, detector=DETECTOR)
+PRODUCTION = Production(
+    out=Path("unused"),
+    num_jets=25_000,
+    labels=LABELS,
+    jets_per_file=10_000,
+    splits=None,
+    selection=JetSelection(),
+    seed=1,
+    detector=DETECTOR,
+)
 SETTINGS = settings_of(1, 10_000, 500.0, 1000.0, "abc")
 
 
-def test_files_and_jets_of_a_plan():
-    tasks = plan(PRODUCTION)
+def test_files_and_jets_of_a_production():
+    tasks = files_of(PRODUCTION)
     assert len(tasks) == 30
     of_hbb = [(task.name, task.num_jets) for task in tasks if task.label == "Hbb"]
     assert of_hbb == [("HToBB_000.root", 10_000), ("HToBB_001.root", 10_000), ("HToBB_002.root", 5_000)]
@@ -25,14 +34,14 @@ def test_files_and_jets_of_a_plan():
 
 
 def test_seeds_do_not_depend_on_what_else_is_made():
-    everything = {task.name: task.spawn_key for task in plan(PRODUCTION)}
+    everything = {task.name: task.spawn_key for task in files_of(PRODUCTION)}
     less = replace(PRODUCTION, num_jets=11_000, labels=("Tbl", "Hbb"))
-    assert all(everything[task.name] == task.spawn_key for task in plan(less))
+    assert all(everything[task.name] == task.spawn_key for task in files_of(less))
 
 
-def test_splits_share_out_all_jets_with_seeds_of_their_own():
+def test_splits_divide_all_jets_and_have_their_own_seeds():
     splits = {"train": 0.8, "val": 0.1, "test": 0.1}
-    tasks = plan(replace(PRODUCTION, num_jets=1001, labels=("Hbb",), splits=splits))
+    tasks = files_of(replace(PRODUCTION, num_jets=1001, labels=("Hbb",), splits=splits))
     assert {task.name: task.num_jets for task in tasks} == {
         "train/HToBB_000.root": 801,
         "val/HToBB_000.root": 100,
@@ -57,7 +66,7 @@ def test_splits_share_out_all_jets_with_seeds_of_their_own():
 )
 def test_a_wrong_production_is_refused(change, message):
     with pytest.raises(ConfigError, match=message):
-        plan(replace(PRODUCTION, **change))
+        files_of(replace(PRODUCTION, **change))
 
 
 def test_other_settings_in_the_same_folder_are_refused(tmp_path):
@@ -94,8 +103,8 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 
 
 def test_fewer_jets_than_there_are_is_refused():
-    record = FileRecord(jets=10_000, bytes=1, sha256="0")
-    manifest = Manifest(settings=SETTINGS, files={"HToBB_000.root": record, "HToBB_001.root": record})
+    entry = FileEntry(jets=10_000, bytes=1, sha256="0")
+    manifest = Manifest(settings=SETTINGS, files={"HToBB_000.root": entry, "HToBB_001.root": entry})
     for num_jets in (5_000, 10_000, 15_000):
         with pytest.raises(ConfigError, match="more jets"):
             missing_files(replace(PRODUCTION, num_jets=num_jets), manifest)

@@ -101,7 +101,7 @@ def test_particles_born_outside_or_along_the_beam_do_not_reach_the_detector():
     assert found.reaches_detector.tolist() == [False, False, False, True]
 
 
-def test_a_circle_in_one_plane_never_ends():
+def test_a_circle_inside_the_barrel_never_ends():
     found = propagate(SOLENOID, np.array([1.0]), np.zeros((3, 1)), np.array([[0.3], [0.0], [0.0]]))
     assert not found.reaches_detector[0]
 

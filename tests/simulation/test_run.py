@@ -1,5 +1,6 @@
-"""`partt simulate` as a whole: the same files however often it is interrupted, whoever makes them."""
+"""`partt simulate` as a whole: the same files after interruptions, and with any number of workers."""
 
+import inspect
 import os
 import random
 import re
@@ -14,10 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import partt
 from conftest import ROOT
-from partt.cli.main import _build_parser, main
+from partt.cli.main import _build_parser, main, parse
 from partt.data.files.tables import inspect_file, read_columns
 from partt.data.jagged import Jagged
+from partt.errors import ConfigError
 from partt.simulation.manifest import file_hash
 
 WORDS = ["--jets", "6", "--jets-per-file", "3", "--classes", "Zqq", "Hbb", "--seed", "5"]
@@ -49,7 +52,7 @@ def assert_same_columns(left, right, num_jets=None):
 
 
 def split(column, num_jets):
-    """Return what makes up the first jets of a column."""
+    """Return the arrays of the first jets of a column."""
     if not isinstance(column, Jagged):
         return [column[:num_jets]]
     offsets = column.offsets if num_jets is None else column.offsets[: num_jets + 1]
@@ -68,7 +71,7 @@ def undisturbed(tmp_path_factory):
     return out
 
 
-def test_the_files_hold_the_jets_that_were_asked_for(undisturbed):
+def test_the_files_have_the_requested_jets(undisturbed):
     for name in FILES:
         info = inspect_file(str(undisturbed / name))
         assert (info.tree, info.num_entries) == ("tree", 3)
@@ -111,10 +114,42 @@ def test_another_seed_is_refused_in_the_same_folder(undisturbed, capsys):
 
 
 def test_local_processes_give_the_same_files(undisturbed, tmp_path):
-    assert simulate(tmp_path, "--jobs", "2") == 0
+    assert simulate(tmp_path, "--workers", "2") == 0
     assert produced(tmp_path) == FILES
     for name in FILES:
         assert_same_columns(tmp_path / name, undisturbed / name)
+
+
+def test_from_python(undisturbed, tmp_path):
+    seen = []
+    settings = {"jets": 6, "jets_per_file": 3, "classes": ["Zqq", "Hbb"], "seed": 5}
+    result = partt.simulate(tmp_path, **settings, progress=lambda done, total: seen.append((done, total)))
+    assert (result.folder, result.files_made, result.jets_made, result.files_kept) == (tmp_path, 4, 12, 0)
+    assert (seen[0], seen[-1]) == ((0, 12), (12, 12))
+    for name in FILES:
+        assert_same_columns(tmp_path / name, undisturbed / name)
+    again = partt.simulate(str(tmp_path), **settings)
+    assert (again.files_made, again.files_kept, again.jets_per_second) == (0, 4, None)
+    for where in ({"workers": 2, "scheduler": "tcp://x"}, {"workers": 0}):
+        with pytest.raises(ConfigError, match="workers on this machine"):
+            partt.simulate(tmp_path, **settings, **where)
+
+
+def test_defaults_in_python_are_those_of_the_command_line():
+    options = vars(parse(["simulate", "--out", "jets", "--jets", "6"]))
+    for name, parameter in inspect.signature(partt.simulate).parameters.items():
+        if name not in {"out", "jets", "progress"}:
+            default = options[name]
+            assert (tuple(default) if name == "classes" else default) == parameter.default, name
+
+
+def test_workers_still_go_by_their_old_name(capsys):
+    assert parse(["simulate", "--out", "jets", "--jets", "6", "--jobs", "2"]).workers == 2
+    with pytest.raises(SystemExit, match="0"):
+        main(["simulate", "--help"])
+    shown = capsys.readouterr().out
+    assert "--workers N" in shown
+    assert "--jobs" not in shown
 
 
 def group_is_gone(group, patience=20.0):
@@ -132,7 +167,7 @@ def test_killed_at_random_times_it_ends_with_the_same_files(undisturbed, tmp_pat
     seed = int(time.time())
     delays = random.Random(seed)
     for _ in range(3):
-        process = start(tmp_path, "--jobs", "2")
+        process = start(tmp_path, "--workers", "2")
         try:
             process.communicate(timeout=delays.uniform(1.0, 7.0))
         except subprocess.TimeoutExpired:
@@ -140,9 +175,9 @@ def test_killed_at_random_times_it_ends_with_the_same_files(undisturbed, tmp_pat
             process.communicate()
             assert group_is_gone(process.pid), "workers outlive the process that started them"
     for name in produced(tmp_path):
-        if Path(name).name in FILES:  # whatever stands there under its name is complete
+        if Path(name).name in FILES:  # whatever has its final name is complete
             assert_same_columns(tmp_path / name, undisturbed / name)
-    assert simulate(tmp_path, "--jobs", "2") == 0, f"seed {seed}"
+    assert simulate(tmp_path, "--workers", "2") == 0, f"seed {seed}"
     assert sorted(path.name for path in tmp_path.iterdir()) == [*FILES, "simulation.json"], (
         f"seed {seed}: leftovers"
     )
@@ -150,8 +185,8 @@ def test_killed_at_random_times_it_ends_with_the_same_files(undisturbed, tmp_pat
         assert_same_columns(tmp_path / name, undisturbed / name)
 
 
-def test_an_interrupted_command_says_how_to_go_on(tmp_path):
-    # A shell that starts the tests in the background makes them, and what they start, ignore this signal.
+def test_an_interrupted_command_says_how_to_continue(tmp_path):
+    # If the tests run in the background of a shell, their child processes would ignore this signal.
     process = start(tmp_path, "--jets", "60", preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     end = time.monotonic() + 60
     while not (tmp_path / "simulation.json").exists() and time.monotonic() < end:
@@ -164,7 +199,7 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path):
 
 
 def test_a_killed_worker_is_a_clear_error_and_complete_files_stay(tmp_path):
-    process = start(tmp_path, "--jobs", "2", "--jets", "60")
+    process = start(tmp_path, "--workers", "2", "--jets", "60")
     end = time.monotonic() + 60
     while not list(tmp_path.glob("*.root")) and time.monotonic() < end:
         time.sleep(0.05)
@@ -181,12 +216,12 @@ def test_a_killed_worker_is_a_clear_error_and_complete_files_stay(tmp_path):
     assert group_is_gone(process.pid)
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_a_full_disk_is_a_clear_error(tmp_path, jobs):
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_full_disk_is_a_clear_error(tmp_path, workers):
     """RLIMIT_FSIZE makes writes fail after 20 kB, as a full disk does."""
     limit = (20_000, 20_000)
     process = start(
-        tmp_path, "--jobs", jobs, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        tmp_path, "--workers", workers, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     )
     _, error = process.communicate(timeout=120)
     assert process.returncode == 5, error
@@ -207,7 +242,7 @@ def test_splits_go_to_folders(tmp_path):
 
 
 def test_a_dask_cluster_gives_the_same_files(undisturbed, tmp_path):
-    """In a process of its own: dask leaves threads and sockets behind."""
+    """Run in a separate process: dask leaves threads and sockets behind."""
     script = f"""
 import distributed, sys
 from partt.cli.main import _build_parser, main
@@ -232,13 +267,19 @@ if __name__ == "__main__":
 
 
 def test_no_scheduler_answers(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("partt.simulation.workers.CONNECT_TIMEOUT", "1s")
+    monkeypatch.setattr("partt.jobs.dask_cluster.CONNECT_TIMEOUT", "1s")
     assert simulate(tmp_path, "--scheduler", "tcp://127.0.0.1:9") == 5
     assert "no dask scheduler answers" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "words", [["--split", "train"], ["--classes", "Hxx"], ["--jobs", "2", "--scheduler", "tcp://x"]]
+    "words",
+    [
+        ["--split", "train"],
+        ["--classes", "Hxx"],
+        ["--workers", "2", "--scheduler", "tcp://x"],
+        ["--jobs", "2", "--scheduler", "tcp://x"],
+    ],
 )
 def test_usage_errors(tmp_path, words):
     with pytest.raises(SystemExit, match="2"):

@@ -10,7 +10,7 @@ from simulate_helpers import DETECTOR, MODEL, gun
 from conftest import ROOT
 from partt.simulation.detector.tracking import efficiency, impact_parameter_widths
 
-TABLE = ROOT / "partt" / "simulate" / "cards" / "jetclass_impact_parameters.csv"
+TABLE = ROOT / "partt" / "simulation" / "cards" / "jetclass_impact_parameters.csv"
 
 
 def specified_efficiency(kind: str, eta: float, pt: float) -> float:

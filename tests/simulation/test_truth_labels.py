@@ -1,4 +1,4 @@
-"""Labels against the generator's own record, walked particle by particle with Pythia's methods."""
+"""Truth labels against Pythia's event, followed particle by particle with Pythia's own methods."""
 
 import math
 
@@ -21,7 +21,7 @@ def children(event, particle):
 
 
 def final_state(event, particle):
-    """Return the quarks, gluons and charged leptons of a decay, bosons followed to theirs."""
+    """Return the quarks, gluons and charged leptons of a decay, also those of bosons in it."""
     found = []
     for child in children(event, particle):
         if child.idAbs() in (23, 24):
@@ -67,7 +67,7 @@ def slow_match(event, label, eta, phi):
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_labels_match_the_generator_record(label):
+def test_labels_match_the_generated_event(label):
     result = simulated(label)
     generator = Generator(BY_LABEL[label], SEED, HARD_PT_MIN)
     jets, row_in_table, num_matched = result.jets, 0, 0
@@ -112,7 +112,7 @@ def test_truth_match_numbers(label):
 
 
 def test_every_top_decays_to_its_own_code():
-    """Of many W decays half have a charm quark; electrons and muons are as frequent."""
+    """Half of the W decays have a charm quark; electrons and muons are equally frequent."""
     codes = np.concatenate([simulated(label).matches.code for label in ("Tbqq", "Wqq", "Tbl", "Zqq")])
     for code in (11, 12, 15, 16, 21, 22, 33):
         assert (codes == code).any(), code
@@ -126,7 +126,7 @@ def test_processes_are_those_of_jetclass():
 
 @pytest.mark.parametrize(("label", "num_neutrinos"), [("Zqq", 2), ("Hqql", 3), ("Hbb", 2), ("Wqq", 2)])
 def test_hard_process_has_the_invisible_partner(label, num_neutrinos):
-    """Of each event one boson is invisible, and only one (with the lepton's neutrino for Hqql)."""
+    """Exactly one boson of each event is invisible (Hqql also has the neutrino of the lepton)."""
     events = simulated(label).events
     from_hard = (np.abs(events.status) == 23) & np.isin(np.abs(events.pid), (12, 14, 16))
     counts = np.bincount(events.event[from_hard], minlength=len(events))

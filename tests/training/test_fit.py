@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from partt.errors import ConfigError, DataError
+from partt.jobs.metrics_file import read_metrics
 from partt.tagger.loading import load_torch_tagger
 from partt.training.checkpoints import load_newest
 from partt.training.events import EpochEnded, Notice, Started, StepDone
-from partt.training.metrics_log import read_metrics
 from partt.training.recipe import load_recipe
 from partt.training.run_folder import RunFolder, locked_run_folder
 from training_jobs import run_job, stop_after, tiny_job, tiny_recipe
@@ -22,7 +22,7 @@ def tensors_of(out):
 
 
 def metrics_of(out):
-    lines = read_metrics(RunFolder(out))
+    lines = read_metrics(RunFolder(out).metrics)
     return [{key: value for key, value in line.items() if key not in TIMES} for line in lines]
 
 
@@ -62,7 +62,7 @@ def test_a_run_leaves_a_complete_folder(jet_file, tmp_path):
     (environment,) = json.loads((tmp_path / "run" / "environment.json").read_text())
     assert environment["versions"]["torch"]
     assert environment["git"]["partt"] is None or environment["git"]["partt"]["commit"]
-    epochs = read_metrics(RunFolder(tmp_path / "run"), "epoch")
+    epochs = read_metrics(tmp_path / "run" / "metrics.jsonl", "epoch")
     assert [line["epoch"] for line in epochs] == [0, 1, 2]
     assert 0 < epochs[0]["validation_auc"] < 1
     assert epochs[0]["validation_num_jets"] + 0 == tiny_job(jet_file).validation_index.num_jets

@@ -1,6 +1,6 @@
-"""Calorimeter cells, their measured energy, and the energy flow between cells and tracks.
+"""Calorimeter cells, their measured energy, and energy flow: cells compared with the tracks in them.
 
-Axes: P particles, K tracks, C cells that particles or tracks point at.
+Axes: P particles, K tracks, C cells hit by particles or tracks, R rings of cells, N neutral candidates.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from partt.simulation.generator import Floats, Integers
 
 @dataclass(frozen=True, eq=False)
 class CellGrid:
-    """Cells of eta and phi; rings at larger |eta| may have fewer cells."""
+    """Cells in eta and phi; rings at larger |eta| may have fewer cells."""
 
     eta_edges: Floats  # (R + 1,)
     phi_cells: Integers  # (R,) cells in each ring
@@ -25,7 +25,7 @@ class CellGrid:
         return int(self.first_cell[-1])
 
     def cell(self, eta: Floats, phi: Floats) -> Integers:
-        """Return the number of the cell at a place, -1 outside the calorimeter."""
+        """Return the number of the cell at a position; -1 outside the calorimeter."""
         ring = np.searchsorted(self.eta_edges, eta, side="left") - 1
         inside = (ring >= 0) & (ring < len(self.phi_cells))
         ring = np.where(inside, ring, 0)
@@ -42,7 +42,7 @@ class CellGrid:
 
 
 def build_grid(calorimeter: Calorimeter) -> CellGrid:
-    """Lay out the cells of a card on both sides."""
+    """Lay out the cells of a card, the same at positive and negative eta."""
     edges, phi_cells = [0.0], []
     for band in calorimeter.cells:
         upper = band.upper_edges(edges[-1])
@@ -54,7 +54,7 @@ def build_grid(calorimeter: Calorimeter) -> CellGrid:
 
 
 def energy_shares(calorimeter: Calorimeter, pid: Integers) -> Floats:
-    """Return the share of each particle's energy that this calorimeter takes."""
+    """Return the fraction of each particle's energy that it deposits in this calorimeter."""
     shares = np.full(len(pid), calorimeter.other_energy_share)
     for code, share in calorimeter.energy_share.items():
         shares[np.abs(pid) == code] = share
@@ -62,7 +62,10 @@ def energy_shares(calorimeter: Calorimeter, pid: Integers) -> Floats:
 
 
 def resolution(regions: list[ResolutionRegion], eta: Floats, energy: Floats) -> Floats:
-    """Return the width (f + k (|eta| - c)^2) sqrt((constant E)^2 + stochastic^2 E + noise^2)."""
+    """Return sigma(E), zero outside all regions.
+
+    sigma(E) = (factor + curvature (|eta| - centre)^2) sqrt((constant E)^2 + stochastic^2 E + noise^2)
+    """
     abs_eta = np.abs(eta)
     sigma = np.zeros_like(energy)
     for region in reversed(regions):
@@ -86,10 +89,10 @@ def log_normal(mean: Floats, sigma: Floats, random: np.random.Generator) -> Floa
 
 @dataclass(frozen=True, eq=False)
 class EnergyFlow:
-    """What a calorimeter adds to the tracks and does to them."""
+    """Energy flow of a calorimeter: new factors on the tracks, and neutral candidates."""
 
-    track_scale: Floats  # (K,) factor on the pT of each track
-    neutral_event: Integers  # (N,) the excesses over the tracks
+    track_scale: Floats  # (K,) factor on the momentum of each track
+    neutral_event: Integers  # (N,) excesses over the tracks
     neutral_energy: Floats
     neutral_eta: Floats
     neutral_phi: Floats
@@ -104,10 +107,10 @@ def energy_flow(
 ) -> EnergyFlow:
     """Measure the energy of each cell and compare it with the tracks that point at it.
 
-    `particles` and `tracks` are (event, eta, phi, energy): the deposits, and the tracks that this
-    calorimeter is sensitive to (energy 0 for the others). With E the measured energy of a cell and E_t
-    that of its tracks: if E - E_t passes both thresholds it becomes a neutral candidate at a random place
-    in the cell and the tracks stay; otherwise the pT of each track is multiplied by E / E_t.
+    `particles` and `tracks` are (event, eta, phi, energy): the deposits, and the tracks, with energy 0 if
+    they deposit nothing here. With E the measured energy of a cell and E_t that of its tracks: if E - E_t
+    passes both thresholds, it becomes a neutral candidate at a random position in the cell, and the tracks
+    stay as they are; otherwise the momenta of the tracks are multiplied by E / E_t.
     """
     deposit_key = _cell_key(grid, *particles[:3])
     track_key = np.where(tracks[3] > 0, _cell_key(grid, *tracks[:3]), -1)
@@ -142,6 +145,6 @@ def _sum_by_cell(energy: Floats, row: Integers, num_cells: int) -> Floats:
 
 
 def _cell_key(grid: CellGrid, event: Integers, eta: Floats, phi: Floats) -> Integers:
-    """Return cell numbers that differ between events; -1 outside the calorimeter."""
+    """Return numbers that are unique to a cell of an event; -1 outside the calorimeter."""
     cell = grid.cell(eta, phi)
     return np.where(cell >= 0, event * grid.num_cells + cell, -1)

@@ -13,17 +13,17 @@ from partt.simulation.card import Solenoid
 from partt.simulation.generator import Floats
 
 METRES_TESLA_PER_GEV = 1 / 0.299792458
-MIN_PT = 10**-4.5  # below, a particle stays in the beam pipe
+MIN_PT = 10**-4.5  # below, a particle moves along the beam line
 
 
 @dataclass(frozen=True, eq=False)
 class Trajectories:
-    """Where particles end, and how charged ones pass the beam line."""
+    """End points of particles in the tracker, and their points of closest approach to the beam line."""
 
-    reaches_detector: np.ndarray[tuple[int], np.dtype[np.bool_]]  # born inside and not along the beam
-    end_eta: Floats  # pseudorapidity and azimuth of the end point, seen from the origin
+    reaches_detector: np.ndarray[tuple[int], np.dtype[np.bool_]]  # produced inside, not along the beam
+    end_eta: Floats  # pseudorapidity and azimuth of the end point, from the origin
     end_phi: Floats
-    direction: Floats  # azimuth of the momentum at the point of closest approach to the beam line
+    direction: Floats  # azimuth of the momentum at the point of closest approach
     d0: Floats  # (x py - y px) / pT at that point
     dz: Floats  # z of that point
 
@@ -72,7 +72,7 @@ def _helix(
 
     direction = np.arctan2(np.sign(r) * centre_x, -np.sign(r) * centre_y)
     turn = np.remainder(phi - direction + np.pi, 2 * np.pi) - np.pi
-    to_closest = r * turn  # transverse path; negative if the point lies in the past
+    to_closest = r * turn  # transverse path; negative if the point lies before the vertex
     closest_x, closest_y = centre_x - r * np.sin(direction), centre_y + r * np.cos(direction)
     d0 = closest_x * np.sin(direction) - closest_y * np.cos(direction)
     dz = z + pz / pt * to_closest
@@ -85,13 +85,13 @@ def _helix(
     to_barrel = np.where(crosses, to_closest + np.abs(r) * opening, np.inf)
     path = np.minimum(to_barrel, _path_to_end_cap(solenoid, z, pz, pt))
 
-    with np.errstate(invalid="ignore"):  # a circle in one plane never ends
+    with np.errstate(invalid="ignore"):  # the path is infinite for a circle inside the barrel with pz = 0
         end_phi = phi - path / r
         end = np.stack([centre_x - r * np.sin(end_phi), centre_y + r * np.cos(end_phi), z + pz / pt * path])
     return end, direction, d0, dz
 
 
 def _path_to_end_cap(solenoid: Solenoid, z: Floats, pz: Floats, pt: Floats) -> Floats:
-    """Return the transverse path to the plane |z| = half length that lies ahead."""
+    """Return the transverse path to the end cap, |z| = half length, in the direction of pz."""
     with np.errstate(divide="ignore"):
         return (solenoid.half_length - np.sign(pz) * z) * pt / np.abs(pz)

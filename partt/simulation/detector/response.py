@@ -1,4 +1,4 @@
-"""Event records -> energy-flow candidates: what the detector makes of the stable particles.
+"""Stable particles -> energy-flow candidates: the response of the detector.
 
 Axes: P stable particles, K tracks, T candidates.
 """
@@ -25,7 +25,7 @@ from partt.simulation.generator import NEUTRINOS, Events, Floats, Integers
 
 
 class Kind(IntEnum):
-    """What a candidate is taken for."""
+    """Reconstructed kind of a candidate."""
 
     CHARGED_HADRON = 0
     NEUTRAL_HADRON = 1
@@ -35,7 +35,16 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class _Columns:
+    """Arrays with one row for each particle."""
+
+    def take(self, rows: Array) -> Self:
+        """Return the given rows, in the given order."""
+        return type(self)(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates(_Columns):
     """Energy-flow candidates, ordered by event; GeV and mm."""
 
     event: Integers  # (T,)
@@ -44,7 +53,7 @@ class Candidates:
     pz: Floats
     energy: Floats
     mass: Floats
-    end_eta: Floats  # where a track leaves the tracker; for neutral candidates the eta of the momentum
+    end_eta: Floats  # of the point where a track leaves the tracker; of the momentum for neutral candidates
     d0: Floats
     d0_error: Floats
     dz: Floats
@@ -56,14 +65,10 @@ class Candidates:
         """Return the number of candidates."""
         return len(self.event)
 
-    def take(self, rows: Array) -> Self:
-        """Return the given rows, in the given order."""
-        return type(self)(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
-
 
 @dataclass(frozen=True, eq=False)
-class Stable:
-    """Particles that reach the detector, with the momentum that they have at the beam line."""
+class Stable(_Columns):
+    """Stable particles in the detector, with their momenta at the point of closest approach."""
 
     event: Integers  # (P,)
     pid: Integers
@@ -77,10 +82,6 @@ class Stable:
     end_phi: Floats
     d0: Floats
     dz: Floats
-
-    def take(self, rows: Array) -> Self:
-        """Return the given rows, in the given order."""
-        return type(self)(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
 class DetectorModel:
@@ -147,7 +148,7 @@ class DetectorModel:
         ).take(np.flatnonzero(trajectories.reaches_detector))
 
     def _tracks(self, stable: Stable, random: np.random.Generator) -> Stable:
-        """Return the charged particles that leave a track."""
+        """Return the charged particles whose tracks are found."""
         charged = stable.take(np.flatnonzero(stable.charge != 0))
         tracking = self.detector.card.tracking
         probability = np.zeros_like(charged.pt)
@@ -163,7 +164,7 @@ class DetectorModel:
 
 
 def charges(pid: Integers) -> Floats:
-    """Return the charges of particles by PDG code, in units of the proton's."""
+    """Return the charges of particles by PDG code, in units of the proton charge."""
     codes, row = np.unique(pid, return_inverse=True)
     return np.array([pdgid.charge(int(code)) or 0.0 for code in codes], dtype=np.float64)[row]
 
@@ -176,19 +177,19 @@ def _track_kind(pid: Integers) -> Integers:
 def _flow(
     calorimeter: Calorimeter, grid: CellGrid, stable: Stable, tracks: Stable, random: np.random.Generator
 ) -> EnergyFlow:
-    """Return what a calorimeter makes of all particles, and of the tracks that point at its cells."""
+    """Return the energy flow of a calorimeter, from the deposits of all particles and from the tracks."""
     deposits = _pointing(stable, energy_shares(calorimeter, stable.pid))
     pointing_tracks = _pointing(tracks, energy_shares(calorimeter, tracks.pid))
     return energy_flow(calorimeter, grid, deposits, pointing_tracks, random)
 
 
 def _pointing(particles: Stable, share: Floats) -> tuple[Integers, Floats, Floats, Floats]:
-    """Return event, eta, phi and energy of the deposits of particles; nothing for a share of zero."""
+    """Return event, eta, phi and energy of the deposits of particles."""
     return particles.event, particles.end_eta, particles.end_phi, particles.energy * share
 
 
 def _scale(tracks: Stable, factor: Floats) -> Stable:
-    """Multiply the momentum, keeping direction and mass."""
+    """Multiply the momenta by a factor, keeping directions and masses."""
     pt, pz = tracks.pt * factor, tracks.pz * factor
     energy = np.where(factor == 1, tracks.energy, np.sqrt(pt**2 + pz**2 + tracks.mass**2))
     values = {field.name: getattr(tracks, field.name) for field in fields(tracks)}

@@ -1,4 +1,4 @@
-"""Which charged particles leave a track, and how well its impact parameters are measured."""
+"""Tracking efficiency and impact-parameter resolution."""
 
 import numpy as np
 
@@ -7,12 +7,12 @@ from partt.simulation.generator import Floats
 
 
 def efficiency(regions: list[EfficiencyRegion], abs_eta: Floats, pt: Floats) -> Floats:
-    """Return the probability of a track; zero where no region applies.
+    """Return the probability to find a track; zero outside all regions.
 
     In a region with `falls_over` it is efficiency x exp(-(pT - lower pT) / falls_over).
     """
     probability = np.zeros_like(pt)
-    for region in reversed(regions):  # the first fitting region wins
+    for region in reversed(regions):  # the first region that matches wins
         inside = _within(region.abs_eta, abs_eta) & _within(region.pt, pt)
         value = np.full_like(pt, region.efficiency)
         if region.falls_over is not None:
@@ -24,7 +24,7 @@ def efficiency(regions: list[EfficiencyRegion], abs_eta: Floats, pt: Floats) -> 
 def impact_parameter_widths(
     table: tuple[ImpactParameterBin, ...], abs_eta: Floats, pt: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the widths of d0 and dz (mm); zero outside the table."""
+    """Return the resolutions of d0 and dz (mm); zero outside the table."""
     sigma_d0, sigma_dz = np.zeros_like(pt), np.zeros_like(pt)
     for eta_range in sorted({(row.abs_eta_min, row.abs_eta_max) for row in table}):
         in_ring = np.flatnonzero((abs_eta > eta_range[0]) & (abs_eta <= eta_range[1]))
