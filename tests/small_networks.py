@@ -100,9 +100,12 @@ def randomise(network: nn.Module, seed: int = 1) -> None:
 
 
 def make_tagger(
-    case="part", config="jetclass_kin", reference_jets=None, settings=None, **changes
+    case="part", config="jetclass_kin", reference_jets=None, settings=None, neutral=False, **changes
 ) -> TorchTagger:
-    """Return a small tagger with random weights; `changes` are keys of its data config."""
+    """Return a small tagger with random weights; `changes` are keys of its data config.
+
+    `neutral`: as a new network starts, so that rounding of the inputs hardly matters.
+    """
     torch.manual_seed(3)
     name, small = SMALL[case]
     data_config = load_data_config(config).replace(**changes)
@@ -112,7 +115,8 @@ def make_tagger(
         data_config.input_shape,
         {CLASSES: len(data_config.class_names)},
     )
-    randomise(network)
+    if not neutral:
+        randomise(network)
     return new_tagger(
         network.eval(), data_config, made_up_jets() if reference_jets is None else reference_jets
     )

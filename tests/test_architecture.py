@@ -10,23 +10,26 @@ import pytest
 from conftest import ROOT
 
 PACKAGE = ROOT / "partt"
-BASE = {"config", "errors", "atomic_files", "physics"}
+BASE = {"config", "errors", "atomic_files", "physics", "jet_inputs", "jobs"}
 STAGES = {"simulation", "conversion", "checking", "training", "prediction", "evaluation", "exporting"}
 # room of partt -> the other rooms that it may import
 ALLOWED = {
-    "cli": STAGES | {"jobs", "scores", "tagger", "data", "model", "sample"} | BASE,
-    **{stage: {"jobs", "scores", "tagger", "data", "model"} | BASE for stage in STAGES},
+    "cli": STAGES | {"scores", "tagger", "data", "model", "sample"} | BASE,
+    **{stage: {"scores", "tagger", "data", "model"} | BASE for stage in STAGES},
     "scores": {"data"} | BASE,
     "tagger": {"data", "model"} | BASE,
     "data": BASE,
     "model": BASE,
     "sample": {"data"} | BASE,
-    "jobs": BASE,
+    "jobs": {"errors"},
+    "jet_inputs": set(),
     "physics": set(),
     "config": {"errors"},
     "atomic_files": {"errors"},
     "errors": set(),
 }
+# inside data: its groups, from the bottom up
+DATA_GROUPS = ("files", "formulas", "config", "", "reading")
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -53,6 +56,37 @@ def test_imports_point_one_way(path):
         return
     parts = {name.split(".")[1] for name in imported_names(path) if name.startswith("partt.")}
     assert parts - {part, "__version__"} <= ALLOWED[part]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((PACKAGE / "data").rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_the_groups_of_data_stand_on_each_other(path):
+    def group(parts):
+        return parts[0] if parts[0] in DATA_GROUPS else ""
+
+    own = DATA_GROUPS.index(group(path.relative_to(PACKAGE / "data").parts))
+    if path.name == "jagged.py":  # a column: everything is made of it
+        return
+    for name in imported_names(path):
+        if name.startswith("partt.data.") and not name.startswith("partt.data.jagged"):
+            assert DATA_GROUPS.index(group(name.split(".")[2:])) <= own, name
+
+
+def test_no_two_modules_share_a_name():
+    """Except a verb of the command line and the function that it calls, and __init__."""
+    names = [path.stem for path in MODULES if path.stem != "__init__" and part_of(path) != "cli"]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_no_two_public_classes_share_a_name():
+    names = [
+        node.name
+        for path in MODULES
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert sorted(names) == sorted(set(names))
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -19,12 +19,10 @@ import partt
 from conftest import FIXTURES, ROOT
 from jets import make_jets, write_jets
 from partt.cli.main import _build_parser, main
-from partt.data.config.data_config import load_data_config
 from partt.data.files.tables import write_table
-from partt.data.made_up_jets import made_up_jets
-from partt.model.registry import build_network, network_config
-from partt.tagger.tagger_file import new_tagger, save_tagger
+from partt.tagger.tagger_file import save_tagger
 from pfnano import write_pfnano
+from small_networks import make_tagger
 
 CLASSES = ("QCD", "Hbb", "Tbl")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -91,13 +89,8 @@ def folder(tmp_path, monkeypatch):
     shutil.copy(FIXTURES / "part_small_weaver04.pt", tmp_path / "ParT_full.pt")
     for name in ("train", "val"):
         shutil.copy(FIXTURES / "top_landscape.h5", tmp_path / f"{name}.h5")
-    for name, features in (("tagger", "jetclass_full"), ("kin_tagger", "jetclass_kin")):
-        data_config = load_data_config(features)
-        num_features = len(data_config.particles.variables)
-        network = build_network("part_xs", network_config("part_xs"), num_features, 10)
-        save_tagger(
-            tmp_path / f"{name}.safetensors", new_tagger("part_xs", network, data_config, made_up_jets())
-        )
+    for name, config in (("tagger", "jetclass_full"), ("kin_tagger", "jetclass_kin")):
+        save_tagger(tmp_path / f"{name}.safetensors", make_tagger("part_xs", config, neutral=True))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -56,9 +56,9 @@ def test_the_wheel_holds_what_the_repository_shows(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for folder in ("data_configs", "training"):
         for path in (ROOT / folder).iterdir():
-            assert f"partt/{folder}/{path.name}" in names
+            assert f"partt/shipped/{folder}/{path.name}" in names
     assert "partt/py.typed" in names
-    for folder in ("evaluate/page", "evaluate/published", "sample", "taggers"):
+    for folder in ("evaluation/page", "evaluation/published", "sample", "tagger/shipped"):
         for path in (ROOT / "partt" / folder).glob("*.*"):
             assert f"partt/{folder}/{path.name}" in names
     assert not [name for name in names if name.startswith("tests/")]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 
 from partt.data.config.data_config import DataConfig
-from partt.data.from_awkward import jets_of_events
+from partt.data.from_awkward import EventJets, jets_of_events
 from partt.data.variables import Variables, names_for_index
 from partt.tagger.inference import Each, TaggedJets, sharing_threads
 
@@ -56,6 +56,11 @@ class Tagger(ABC):
     def to_bytes(self) -> bytes:
         """Return the contents of its file."""
 
+    def jets_of(self, events: "ak.Array") -> EventJets:
+        """Return the variables that the network needs, of the jets of awkward records (see `__call__`)."""
+        names = {*self.data_config.input_names} | names_for_index(self.data_config, "predict")
+        return jets_of_events(self.data_config, names, events)
+
     def __call__(self, events: "ak.Array") -> "ak.Array":
         """Return the scores of jets, one field per class, nested as the jets are.
 
@@ -63,8 +68,7 @@ class Tagger(ABC):
         jets with lists of particles, or of events with lists of such jets. Jets that the config does not
         select and jets with inputs that are not finite get NaN.
         """
-        names = {*self.data_config.input_names} | names_for_index(self.data_config, "predict")
-        jets = jets_of_events(self.data_config, names, events)
+        jets = self.jets_of(events)
         num_jets = jets.variables.num_jets
         scores = np.empty((num_jets, len(self.class_names)), dtype=np.float32)
         with sharing_threads() as each:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ from partt.data.jet_batch import JetBatch, take_inputs
 from partt.data.packing import pack
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError
+from partt.jet_inputs import JetInputs
 from partt.jobs.devices import choose_device
 from partt.model.heads import CLASSES
 from partt.model.network import Network, Outputs
@@ -42,6 +43,9 @@ from partt.model.registry import build_network, network_config
 from partt.model.state_dicts import renamed_from_format_1, with_prefix, without_prefix
 from partt.tagger.inference import BatchScores, Each, Positions, TaggedJets, score_jets
 from partt.tagger.tagger import Tagger
+
+if TYPE_CHECKING:
+    import awkward as ak
 
 FORMAT_VERSION = 2
 SUFFIX = ".safetensors"
@@ -83,6 +87,10 @@ class TorchTagger(Tagger):
             embedding_width=self.network.backbone.width if with_embeddings else None,
             each=each,
         )
+
+    def inputs(self, events: "ak.Array") -> JetInputs:
+        """Return the jets of awkward records (see `__call__`) as the network takes them, in order."""
+        return pack(self.data_config, self.jets_of(events).variables).inputs
 
     def require_embeddings(self) -> None:
         """Every network of torch has embeddings."""

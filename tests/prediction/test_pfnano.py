@@ -18,7 +18,7 @@ def test_the_example_of_the_docs(tmp_path, monkeypatch):
     torch.set_num_threads(1)
     torch.manual_seed(0)
     monkeypatch.chdir(tmp_path)
-    save_tagger("tagger.safetensors", make_tagger("part_xs", "jetclass_full"))
+    save_tagger("tagger.safetensors", make_tagger("part_xs", "jetclass_full", neutral=True))
     path = str(write_pfnano(tmp_path / "pfnano.root"))
     text = (ROOT / "docs" / "how-to" / "cms_atlas.md").read_text()
     (code,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "pfnano" in block]

@@ -52,7 +52,7 @@ def test_jets_not_selected_or_bad_are_nan():
 def test_a_network_that_would_learn_is_refused():
     tagger = make_tagger()
     tagger.network.train()
-    with pytest.raises(ConfigError, match="call model.eval"):
+    with pytest.raises(ConfigError, match="call network.eval"):
         tagger(as_array(make_jets(3)))
 
 
