@@ -17,7 +17,7 @@ TOLERATED_PADDING = 128  # rows of a group, about what another group costs
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class JetGroup:
     """Jets of similar length, to be computed as one dense block."""
 
     jets: Tensor  # (G,) their positions in the batch
@@ -25,7 +25,7 @@ class Group:
     mask: Tensor | None  # (G, P) True = real particle; None: no padding
 
 
-def group_jets(offsets: Tensor, max_rows: int | None = None, min_length: int = 1) -> list[Group]:
+def group_jets(offsets: Tensor, max_rows: int | None = None, min_length: int = 1) -> list[JetGroup]:
     """Sort jets with these offsets (B + 1,) by length and cut them into groups with little padding.
 
     A group has at least `min_length` slots, at least one, even for empty jets.
@@ -42,7 +42,7 @@ def group_jets(offsets: Tensor, max_rows: int | None = None, min_length: int = 1
         slots = torch.arange(longest, device=offsets.device)
         rows = torch.minimum(offsets[jets, None] + slots, last_row)
         full = sorted_lengths[start] == longest
-        groups.append(Group(jets, rows, None if full else slots < lengths[start:end, None]))
+        groups.append(JetGroup(jets, rows, None if full else slots < lengths[start:end, None]))
     return groups
 
 
@@ -53,13 +53,13 @@ def take_rows(values: Tensor, rows: Tensor) -> Tensor:
     return values.index_select(0, rows.flatten()).view(*rows.shape, values.shape[1])
 
 
-def pad_jets(offsets: Tensor, min_length: int = 1) -> Group:
+def pad_jets(offsets: Tensor, min_length: int = 1) -> JetGroup:
     """Return all jets as one group, in order, with at least `min_length` slots."""
     lengths = offsets.diff()
     longest = max(int(lengths.max()), min_length)
     slots = torch.arange(longest, device=offsets.device)
     rows = torch.minimum(offsets[:-1, None] + slots, (offsets[-1] - 1).clamp(min=0))
-    return Group(torch.arange(len(lengths), device=offsets.device), rows, slots < lengths[:, None])
+    return JetGroup(torch.arange(len(lengths), device=offsets.device), rows, slots < lengths[:, None])
 
 
 def jet_of_row(offsets: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ class PackedPairs:
     second: Tensor  # (N,) row of particle j
     offsets: Tensor  # (B,) first pair of every jet
 
-    def places(self, group: Group) -> Tensor:
+    def places(self, group: JetGroup) -> Tensor:
         """Return where the pair of every two slots of a group stands (G, P, P); padding: anywhere."""
         size = group.rows.shape[1]
         places = self.offsets[group.jets, None, None] + square(size, self.offsets.device)

@@ -16,7 +16,7 @@ from partt.model.attention import mask_to_bias
 from partt.model.blocks import ClassBlock, ParticleBlock
 from partt.model.cpu.prepacked_linear import prepacked_weights
 from partt.model.embeddings import LinearEmbedding, PairEmbedding, ParticleEmbedding
-from partt.model.grouping import Group, group_jets, pack_pairs, square, take_rows, triangle
+from partt.model.grouping import JetGroup, group_jets, pack_pairs, square, take_rows, triangle
 from partt.model.initialisation import initialise
 from partt.model.network import Backbone, Embeddings
 from partt.model.particle_transformer_config import ParticleTransformerConfig
@@ -106,7 +106,7 @@ class ParticleTransformer(Backbone):
         return x, bias.unflatten(2, (num_particles, num_particles))
 
     def _embed_groups(
-        self, jets: Collection, groups: Sequence[Group]
+        self, jets: Collection, groups: Sequence[JetGroup]
     ) -> Iterable[tuple[Tensor, Tensor | None]]:
         """Embed group by group: in evaluation jets do not affect each other, and a group fits the cache."""
         for group in groups:
@@ -114,7 +114,7 @@ class ParticleTransformer(Backbone):
             yield self.embed_group(take_rows(jets.features, group.rows), momenta)
 
     def _embed_batch(
-        self, jets: Collection, groups: Sequence[Group]
+        self, jets: Collection, groups: Sequence[JetGroup]
     ) -> Iterable[tuple[Tensor, Tensor | None]]:
         """Embed the real particles and pairs of the whole batch, which BatchNorm must see, then group."""
         x = self.particle_embedding(jets.features)  # (T, D)
@@ -136,7 +136,9 @@ class ParticleTransformer(Backbone):
         initialise(self, heads)
 
 
-def _ungroup(tokens: Sequence[Tensor], groups: Sequence[Group], kept: Tensor | None, num_rows: int) -> Tensor:
+def _ungroup(
+    tokens: Sequence[Tensor], groups: Sequence[JetGroup], kept: Tensor | None, num_rows: int
+) -> Tensor:
     """Return grouped tokens (G, P, D) as packed rows (T, D); zeros for particles that were trimmed."""
     packed = tokens[0].new_zeros(num_rows, tokens[0].shape[2])
     for x, group in zip(tokens, groups, strict=True):

@@ -153,7 +153,7 @@ class Variable(Record):
         return [getattr(self, key) for key in keys]
 
 
-class Group(Record):
+class GroupSection(Record):
     """A group of inputs."""
 
     length: int | None = Field(default=None, ge=1)
@@ -167,13 +167,13 @@ class Group(Record):
 class Inputs(Record):
     """The groups of inputs of one collection of particles."""
 
-    pf_points: Group | None = None
+    pf_points: GroupSection | None = None
     """two coordinates, for networks that look for neighbours (ParticleNet)"""
-    pf_features: Group
+    pf_features: GroupSection
     """what the network sees of a particle, in this order"""
-    pf_vectors: Group | None = None
+    pf_vectors: GroupSection | None = None
     """px, py, pz, energy in GeV, raw, for pair features"""
-    pf_mask: Group | None = None
+    pf_mask: GroupSection | None = None
     """for weaver: a variable that is 1 for every particle"""
 
     @model_validator(mode="before")
@@ -189,7 +189,7 @@ class Inputs(Record):
         return value
 
     @property
-    def groups(self) -> dict[str, Group]:
+    def groups(self) -> dict[str, GroupSection]:
         """The groups that the config has, by name."""
         groups = {name: getattr(self, name) for name in type(self).model_fields}
         return {name: group for name, group in groups.items() if group is not None}

@@ -18,7 +18,7 @@ from partt.config import Record
 from partt.jet_inputs import Collection, InputShape, JetInputs, PaddedInputs
 from partt.model.baselines.pfn import sum_over_jets
 from partt.model.config_types import Probability, Widths
-from partt.model.grouping import Group, group_jets, take_rows
+from partt.model.grouping import JetGroup, group_jets, take_rows
 from partt.model.heads import HeadConfig
 from partt.model.network import Backbone, Embeddings
 
@@ -111,7 +111,7 @@ def _weaver_layers(config: ParticleNetConfig, num_features: int) -> WeaverPartic
 
 
 @torch.no_grad()
-def nearest_neighbours(points: Tensor, groups: Sequence[Group], num_neighbours: int) -> Tensor:
+def nearest_neighbours(points: Tensor, groups: Sequence[JetGroup], num_neighbours: int) -> Tensor:
     """Return the rows of each particle's neighbours (T, K), nearest first; T where the jet has no more."""
     num_rows = len(points)
     neighbours = torch.empty(num_rows, num_neighbours, dtype=torch.long, device=points.device)
