@@ -4,6 +4,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from partt.checking.check import check
+    from partt.conversion.convert import convert
     from partt.evaluation.evaluate import evaluate
     from partt.evaluation.jets import scores_from_arrays
     from partt.exporting.export import export
@@ -17,6 +19,8 @@ __version__ = "0.1.0"
 
 # name -> module: imported when first used, so that `import partt` stays light
 _MODULES = {
+    "check": "partt.checking.check",
+    "convert": "partt.conversion.convert",
     "evaluate": "partt.evaluation.evaluate",
     "export": "partt.exporting.export",
     "load_tagger": "partt.tagger.loading",
@@ -29,6 +33,8 @@ _MODULES = {
 
 __all__ = [
     "__version__",
+    "check",
+    "convert",
     "evaluate",
     "export",
     "load_tagger",

@@ -4,6 +4,8 @@ A user's network is found through an entry point of the group `partt.models` tha
 
     [project.entry-points."partt.models"]
     my_network = "my_package.network:KIND"
+
+or is known to this process after `register_network("my_network", KIND)`.
 """
 
 import importlib
@@ -45,9 +47,20 @@ _BASELINES = {
 }
 
 
+_registered: dict[str, NetworkKind] = {}  # in this process, by `register_network`
+
+
+def register_network(name: str, kind: NetworkKind) -> None:
+    """Make a network known to this process, in recipes and tagger files too; partt's own names stay partt's."""
+    if name in PRESETS or name in _BASELINES:
+        raise ConfigError(f"{name!r} is a network of partt: choose another name")
+    _registered[name] = kind
+
+
 def network_names() -> list[str]:
-    """Return the names of all networks, installed plug-ins included."""
-    return [*PRESETS, *_BASELINES, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))]
+    """Return the names of all networks: partt's, installed plug-ins, registered ones."""
+    installed = (point.name for point in entry_points(group=ENTRY_POINT_GROUP))
+    return [*PRESETS, *_BASELINES, *installed, *_registered]
 
 
 def network_kind(name: str) -> NetworkKind:
@@ -60,6 +73,8 @@ def network_kind(name: str) -> NetworkKind:
         module_name, config_type, backbone = _BASELINES[name]
         module = importlib.import_module(f"partt.model.baselines.{module_name}")
         return NetworkKind(getattr(module, config_type), getattr(module, backbone))
+    if name in _registered:
+        return _registered[name]
     for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
         return cast("NetworkKind", point.load())
     known = network_names()

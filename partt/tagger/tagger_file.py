@@ -79,6 +79,8 @@ class TorchTagger(Tagger):
             raise ConfigError(
                 "the network is in training mode, and would learn from these jets: call network.eval()"
             )
+        if CLASSES not in self.network.heads:
+            raise ConfigError(f"this tagger gives no classes, but {', '.join(self.network.heads)}")
         return score_jets(
             self.data_config,
             variables,
@@ -134,6 +136,7 @@ class _Header(Record):
     network: str
     network_config: dict[str, Any]
     class_names: list[str]
+    heads: dict[str, int] | None = None  # task -> outputs; format 1 had the classes only
     data_config: str
     versions: dict[str, str]
 
@@ -164,6 +167,7 @@ def tagger_bytes(tagger: TorchTagger) -> tuple[bytes, str]:
         network=tagger.network.name,
         network_config=tagger.network.config.model_dump(mode="json"),
         class_names=list(tagger.class_names),
+        heads=tagger.network.head_sizes,
         data_config=tagger.data_config.to_yaml(),
         versions=dict(tagger.versions),
     )
@@ -247,7 +251,7 @@ def _read_header(path: Path, metadata: Mapping[str, str]) -> _Header:
 
 def _build(path: Path, header: _Header, data_config: DataConfig, weights: Mapping[str, Tensor]) -> Network:
     """Build the network and fill in its weights; memory is taken only once the shapes agree."""
-    shape, heads = data_config.input_shape, {CLASSES: len(header.class_names)}
+    shape, heads = data_config.input_shape, header.heads or {CLASSES: len(header.class_names)}
     try:
         config = network_config(header.network, header.network_config)
         with torch.device("meta"):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from partt.data.jet_batch import JetBatch
 from partt.data.reading.jet_index import JetIndex
 from partt.errors import ConfigError
-from partt.model.network import Network
+from partt.model.network import Network, Outputs
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,20 @@ class Objective(nn.Module, ABC):
         return known[name or self.default_metric]
 
     @abstractmethod
-    def forward(self, network: Network, batch: JetBatch) -> Losses:
-        """Return the loss of a batch, and the sums that `training_values` needs."""
+    def losses(self, outputs: Outputs, batch: JetBatch) -> Losses:
+        """Return the loss of a batch, and the sums that `training_values` needs, from the heads' outputs."""
 
     @abstractmethod
+    def measured(self, outputs: Outputs, batch: JetBatch) -> Measured:
+        """Return what is kept of a batch of validation jets, from the heads' outputs."""
+
+    def forward(self, network: Network, batch: JetBatch) -> Losses:
+        """Run the network for training; an objective that feeds it other inputs than the batch's overrides this."""
+        return self.losses(network(batch.inputs), batch)
+
     def measure(self, network: Network, batch: JetBatch) -> Measured:
-        """Return what is to be kept of a batch of validation jets."""
+        """Run the network for validation."""
+        return self.measured(network(batch.inputs), batch)
 
     @abstractmethod
     def validation_values(self, measured: Measured) -> dict[str, float | None]:
