@@ -1,9 +1,9 @@
 """The code in README and docs runs.
 
 A page is run from top to bottom in a folder with small files. Blocks without a language are commands; a `text` block after
-them is what the last one prints (a line of three dots stands for any lines). `python` blocks are programs. A `yaml` block
-whose first line is a comment with a file name becomes that file. `sh` blocks are what tests cannot run, for want of a cluster
-or of hours: the arguments of their `partt` commands are checked.
+them is what the last one prints (a line of three dots matches any lines). `python` blocks are programs. A `yaml` or `python`
+block whose first line is a comment with a file name becomes that file. `sh` blocks need a cluster or hours: only the arguments
+of their `partt` commands are checked.
 """
 
 import re
@@ -109,6 +109,8 @@ def test_blocks_run(page, folder, capfd):
                 code = main(shlex.split(shorten(command, smaller), comments=True)[1:])
                 printed, errors = capfd.readouterr()
                 assert code == 0, f"{command}: exit code {code}\n{errors}"
+        elif language == "python" and (name := re.match(r"# (\S+\.py)\n", block)):
+            (folder / name[1]).write_text(block)
         elif language == "python":
             result = subprocess.run(
                 [sys.executable, "-c", block], capture_output=True, text=True, check=False

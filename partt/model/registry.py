@@ -51,7 +51,7 @@ _registered: dict[str, NetworkKind] = {}  # in this process, by `register_networ
 
 
 def register_network(name: str, kind: NetworkKind) -> None:
-    """Make a network known to this process, in recipes and tagger files too; partt's own names stay partt's."""
+    """Make a network known to this process, in recipes and in tagger files."""
     if name in PRESETS or name in _BASELINES:
         raise ConfigError(f"{name!r} is a network of partt: choose another name")
     _registered[name] = kind

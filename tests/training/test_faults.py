@@ -68,13 +68,13 @@ def test_a_learning_rate_of_a_million(jet_file, tmp_path):
 def test_a_loss_that_is_not_finite_does_not_reach_the_weights(jet_file, tmp_path, monkeypatch):
     job = tiny_job(jet_file, epochs=1, checkpoint_minutes=0.0)
     run_job(job, tmp_path / "whole")
-    original, calls = Classification.forward, iter(range(100))
+    original, calls = Classification.losses, iter(range(100))
 
     def broken(*arguments):
         losses = original(*arguments)
         return replace(losses, loss=losses.loss * (float("nan") if next(calls) == 3 else 1))
 
-    monkeypatch.setattr(Classification, "forward", broken)
+    monkeypatch.setattr(Classification, "losses", broken)
     with pytest.raises(NumericalError, match="step 3: the loss is nan"):
         run_job(job, tmp_path / "run")
     monkeypatch.undo()

@@ -11,7 +11,7 @@ from partt.data.jet_batch import JetBatch
 from partt.data.reading.jet_index import JetIndex
 from partt.errors import ConfigError, DataError
 from partt.model.heads import CLASSES
-from partt.model.network import Network
+from partt.model.network import Outputs
 from partt.training.objectives.objective import LOSS, Losses, Measured, Metric, Objective
 
 ACCURACY = Metric("accuracy", "accuracy", "higher")
@@ -30,9 +30,9 @@ class Classification(Objective):
         self.heads = {CLASSES: num_classes}
         self.label_smoothing = label_smoothing
 
-    def forward(self, network: Network, batch: JetBatch) -> Losses:
+    def losses(self, outputs: Outputs, batch: JetBatch) -> Losses:
         """Return the mean of weight x cross entropy; weights have mean 1 over all jets."""
-        logits, labels = network(batch.inputs)[CLASSES].float(), _labels(batch)
+        logits, labels = outputs[CLASSES].float(), _labels(batch)
         losses = functional.cross_entropy(
             logits, labels, reduction="none", label_smoothing=self.label_smoothing
         )
@@ -40,10 +40,10 @@ class Classification(Objective):
         correct = (logits.detach().argmax(dim=1) == labels).sum()
         return Losses(loss, {LOSS.name: loss.detach().double() * len(batch), ACCURACY.name: correct.double()})
 
-    def measure(self, network: Network, batch: JetBatch) -> Measured:
+    def measured(self, outputs: Outputs, batch: JetBatch) -> Measured:
         """Return weighted sums, and all probabilities with their labels for the AUC."""
         logits, labels, weights = (
-            network(batch.inputs)[CLASSES].float(),
+            outputs[CLASSES].float(),
             _labels(batch),
             batch.weights.double(),
         )

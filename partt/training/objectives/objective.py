@@ -93,7 +93,7 @@ class Objective(nn.Module, ABC):
         """Return what is kept of a batch of validation jets, from the heads' outputs."""
 
     def forward(self, network: Network, batch: JetBatch) -> Losses:
-        """Run the network for training; an objective that feeds it other inputs than the batch's overrides this."""
+        """Run the network for training; override this to feed it other inputs than those of the batch."""
         return self.losses(network(batch.inputs), batch)
 
     def measure(self, network: Network, batch: JetBatch) -> Measured:
