@@ -1,4 +1,4 @@
-"""How the weights of a Particle Transformer start: as in the reference."""
+"""Initial weights of the Particle Transformer, as in weaver-core."""
 
 import math
 from collections.abc import Iterable
