@@ -247,7 +247,7 @@ def test_preprocess_json_is_weavers(exported, tmp_path):
 
 def test_a_mismatch_means_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr(proof, "TOLERANCE", 1e-12)
-    with pytest.raises(NumericalError, match="differ from torch's by up to .* no file is made"):
+    with pytest.raises(NumericalError, match="differ from torch's by up to .* no file is written"):
         export(tagger_to_export("pfn"), tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())
 
@@ -278,7 +278,7 @@ def test_damaged_and_foreign_files_are_refused(exported, tmp_path):
     with pytest.raises(DataError, match="not made by `partt export`"):
         load_onnx_tagger(path)
     path.write_text("<html>")
-    with pytest.raises(DataError, match="no ONNX file"):
+    with pytest.raises(DataError, match="not an ONNX file"):
         load_onnx_tagger(path)
     with pytest.raises(DataError, match="cannot read .*missing.onnx"):
         load_onnx_tagger(tmp_path / "missing.onnx")
@@ -293,11 +293,11 @@ def test_wrong_requests(exported, tmp_path, capsys, monkeypatch):
         (["export", tagger, "--out", "model.pt"], 2, "ends in .onnx"),
         (["export", tagger, "--out", out, "--opset", "9"], 2, "--opset 9: give a number from 18"),
         (["export", str(tmp_path / "no.safetensors"), "--out", out], 3, "no.safetensors"),
-        (["predict", "x.root", "--engine", "onnx", "--tagger", tagger], 2, "--engine onnx runs files that"),
+        (["predict", "x.root", "--engine", "onnx", "--tagger", tagger], 2, "--engine onnx runs files of"),
         (
             ["predict", "x.root", "--engine", "torch", "--tagger", str(result.path)],
             2,
-            "--engine onnx runs it",
+            "use --engine onnx",
         ),
         (["predict", "x.root", "--device", "cuda", "--tagger", str(result.path)], 2, "on the CPU"),
         (["predict", "x.root", "--embeddings", "--tagger", str(result.path)], 2, "no embeddings"),

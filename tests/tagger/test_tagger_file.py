@@ -79,7 +79,7 @@ def refused(path, message):
 def test_a_truncated_file(path, fraction):
     contents = path.read_bytes()
     path.write_bytes(contents[: int(fraction * len(contents))])
-    refused(path, "no tagger file, or incomplete")
+    refused(path, "not a tagger file, or incomplete")
 
 
 def test_every_kind_of_flipped_bit(path):
@@ -125,12 +125,12 @@ def test_a_weight_of_another_shape(path):
 
 def test_other_weights_than_those_of_the_reference_logits(path):
     rewritten(path, lambda _, tensors: tensors["weights.heads.classes.output.bias"].add_(1e-3))
-    refused(path, "does not work here as when it was saved")
+    refused(path, "gives other outputs than when it was saved")
 
 
 def test_not_a_number_in_the_weights(path):
     rewritten(path, lambda _, tensors: tensors["weights.heads.classes.output.bias"].fill_(float("nan")))
-    refused(path, "does not work here as when it was saved")
+    refused(path, "gives other outputs than when it was saved")
 
 
 @pytest.mark.parametrize("name", ["reference.outputs.classes", "reference.contents.part_px"])
@@ -154,7 +154,7 @@ def test_a_header_without_a_key(path, key):
 
 def test_other_class_names(path):
     rewritten(path, lambda header, _: header["class_names"].reverse())
-    refused(path, "classes of the network and of its data config differ")
+    refused(path, "classes of its header and of its data config differ")
 
 
 def test_a_network_that_would_not_fit_into_memory(path):
@@ -169,7 +169,7 @@ def test_a_shape_of_a_terabyte(tmp_path):
         {"weights.a": {"dtype": "F32", "shape": [2**38], "data_offsets": [0, 2**40]}}
     ).encode()
     path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(100))
-    refused(path, "no tagger file, or incomplete")
+    refused(path, "not a tagger file, or incomplete")
 
 
 def test_an_unknown_network(path):
@@ -179,13 +179,13 @@ def test_an_unknown_network(path):
 
 def test_foreign_files(tmp_path):
     path = tmp_path / "t.safetensors"
-    refused(path, "cannot read|no tagger file")
+    refused(path, "cannot read|not a tagger file")
     safetensors.torch.save_file({"a": torch.ones(3)}, path)
-    refused(path, "not a partt tagger")
+    refused(path, "not a tagger file of partt")
     path.write_text("<html>")
-    refused(path, "no tagger file")
+    refused(path, "not a tagger file")
     torch.save({"a": torch.ones(3)}, path)
-    refused(path, "no tagger file")
+    refused(path, "not a tagger file")
 
 
 def test_an_error_while_saving_leaves_no_file(tmp_path):
@@ -301,4 +301,4 @@ def test_a_small_size_has_no_counterpart_in_weaver(tmp_path, capsys):
     for name in ("part_xs", "pfn"):
         save_tagger(tmp_path / "t.safetensors", make_tagger(name))
         assert main(["export-weaver", str(tmp_path / "t.safetensors"), "--out", str(tmp_path / "w.pt")]) == 3
-        assert "weaver-core has no network" in capsys.readouterr().err
+        assert "weaver-core has no such network" in capsys.readouterr().err

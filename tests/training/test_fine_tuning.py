@@ -117,7 +117,7 @@ def job_model(**settings):
 @pytest.mark.parametrize(
     ("recipe", "options", "code", "message"),
     [
-        ("pfn.yaml", [], 2, "it is a part, but the recipe's model is pfn"),
+        ("pfn.yaml", [], 2, "the network of the tagger is part, that of the recipe is pfn"),
         ("full.yaml", [], 2, "those of jetclass_full are part_pt_log"),
         ("tune.yaml", ["--set", "fine_tuning.freeze=[nothing.*]"], 2, "'nothing.*' matches no parameter"),
         ("tune.yaml", ["--set", "model.settings.width=32"], 3, "the weights do not fit the network"),

@@ -171,7 +171,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(jet_file, tmp_p
 
 def test_a_changed_config_is_refused(jet_file, tmp_path):
     run_job(tiny_job(jet_file, steps=1, epochs=None), tmp_path)
-    with pytest.raises(ConfigError, match="has a run already; add --resume"):
+    with pytest.raises(ConfigError, match="already contains a run; add --resume"):
         run_job(tiny_job(jet_file, steps=1, epochs=None), tmp_path)
     changes = {"optimizer": {"name": "ranger", "lr": 0.1}, "batch_size": 32}
     changed = tiny_job(jet_file, seed=8, steps=1, epochs=None, **changes)
