@@ -41,8 +41,8 @@ class TorchVariables(dict[str, Tensor]):
             column: Any = evaluate(formula, table, self.functions)
         except ConfigError as error:
             raise ConfigError(
-                f"{name}: {formula.text!r} cannot be exported: {error}; with --inputs standardised, formulas are "
-                "left to the program that runs the file"
+                f"{name}: {formula.text!r} cannot be exported: {error}; --inputs standardised leaves "
+                "formulas to the program that runs the file"
             ) from error
         self[name] = column
         return self[name]

@@ -289,8 +289,8 @@ def _check_reference(path: Path, tagger: TorchTagger, expected: Mapping[str, Ten
         difference = float((values - expected[head]).abs().max()) if values.numel() else 0.0
         if not difference <= RELATIVE_TOLERANCE * scale:
             raise DataError(
-                f"{path} gives other outputs than when it was saved, with {_list(tagger.versions)}: those of its "
-                f"reference jets differ by {difference:.2g} (largest output {scale:.2g})"
+                f"{path} gives other outputs than when it was saved, with {_list(tagger.versions)}: those of "
+                f"its reference jets differ by {difference:.2g} (largest output {scale:.2g})"
             )
 
 
