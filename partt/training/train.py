@@ -76,7 +76,7 @@ def train(
     with connected(world, where), ExitStack() as stack:
         folder = stack.enter_context(locked_run_folder(path)) if world.is_first else RunFolder(path)
         if initial is not None:
-            head = "a new last layer" if initial.new_head else "including the last layer"
+            head = "with a new last layer" if initial.new_head else "including the last layer"
             report(Notice(f"starts from the weights of {init_from}, {head}"))
         return fit(
             job,

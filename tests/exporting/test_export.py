@@ -181,8 +181,10 @@ def test_formulas_are_numpys():
     from partt.model.registry import build_network, network_config
     from partt.tagger.onnx_file import new_session
 
-    model = build_network("pfn", network_config("pfn"), len(names), 10).eval()
-    tagger = replace(tagger, model=model, data_config=config)
+    network = build_network(
+        "pfn", network_config("pfn"), config.input_shape, tagger.network.head_sizes
+    ).eval()
+    tagger = replace(tagger, network=network, data_config=config)
     session = new_session(trace(tagger, "raw", 18).SerializeToString())
     assert proof.largest_difference(tagger, "raw", session) < TOLERANCE
 

@@ -70,7 +70,7 @@ def test_resume_starts_goes_on_and_refuses_changes(folder, capsys):
         ("tiny.yaml --train qcd.root --val more.root --set optimizer.lrr=1", 2, "did you mean 'lr'?"),
         ("tiny.yaml --train qcd.root --val more.root --device tpu", 2, "no such device"),
         ("tiny.yaml --train qcd.root --val more.root --device meta", 2, "give cpu, cuda, cuda:N or auto"),
-        ("tiny.yaml --train qcd.root --val more.root --device cuda:99", 2, "GPUs here"),
+        ("tiny.yaml --train qcd.root --val more.root --device cuda:99", 2, "torch finds"),
         (
             "tiny.yaml --train qcd.root --val more.root --set metric=auc",
             2,
