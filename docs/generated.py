@@ -85,7 +85,7 @@ def data_config_keys() -> str:
         "preprocess": schema.Preprocess,
         "preprocess.params": schema.Parameters,
         "inputs": schema.Inputs,
-        "inputs.GROUP": schema.Group,
+        "inputs.GROUP": schema.GroupSection,
         "inputs.GROUP.vars": schema.Variable,
         "labels": schema.Labels,
         "weights": schema.Weights,
