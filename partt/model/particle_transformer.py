@@ -26,7 +26,7 @@ from partt.model.grouping import (
     take_rows,
     triangle,
 )
-from partt.model.initialisation import initialise
+from partt.model.initialisation import draw_linear_weights, scale_by_depth
 from partt.model.network import Backbone, Embeddings
 from partt.model.particle_transformer_config import ParticleTransformerConfig
 from partt.model.trimming import trim_jets
@@ -139,8 +139,11 @@ class ParticleTransformer(Backbone):
         return zip(xs, pairs.split(bias, groups), strict=True)
 
     def initialise(self, heads: nn.ModuleDict) -> None:
-        """Draw the initial weights as the published network does."""
-        initialise(self, heads)
+        """Draw the initial weights as the published network does; the pair embedding keeps torch's."""
+        nn.init.trunc_normal_(self.class_token, std=0.02)
+        own = [item for item in self.named_modules() if not item[0].startswith("pair_embedding.")]
+        draw_linear_weights([*own, *heads.named_modules()])
+        scale_by_depth(self.blocks)
 
 
 def _particle_embedding(config: ParticleTransformerConfig, num_features: int) -> nn.Module:

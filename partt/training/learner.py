@@ -79,7 +79,7 @@ def make_learner(
     """Build network and optimizer, and seed torch's global generator.
 
     All processes draw the same weights; later random numbers (dropout) differ. Weights that are missing in
-    `initial_weights` stay random.
+    `initial_weights` stay random; heads in it that the objective does not need are ignored.
     """
     keep_freed_memory()
     for_weights, for_steps = np.random.SeedSequence(job.seed).generate_state(2, np.uint64).tolist()
@@ -89,7 +89,10 @@ def make_learner(
         recipe.model.name, recipe.model.network_config(), job.train.config.input_shape, objective.heads
     )
     if initial_weights is not None:
-        restore_weights(network, {**network.state_dict(), **initial_weights})
+        drawn = network.state_dict()
+        is_needed = {name: name in drawn or not name.startswith("heads.") for name in initial_weights}
+        given = {name: tensor for name, tensor in initial_weights.items() if is_needed[name]}
+        restore_weights(network, {**drawn, **given})
     loss_of_batch: nn.Module = LossOfBatch(network, objective).to(device).train()
     freeze(network, recipe.fine_tuning.freeze)
     optimizer = make_optimizer(network, recipe.optimizer, recipe.fine_tuning, objective.parameters())

@@ -74,7 +74,7 @@ class ScheduleChoice(Record):
 
 
 class FineTuning(Record):
-    """Parameters with another learning rate, or none, when a run starts from another tagger."""
+    """Learning rate of the last layer, and frozen parameters, for runs that start from another tagger."""
 
     head_lr_factor: PositiveFloat = 1.0
     """learning rate of the last layer, relative to the other layers"""

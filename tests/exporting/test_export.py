@@ -1,4 +1,4 @@
-"""Exported files: their scores are those of torch and of weaver-core; what cannot be exported is refused."""
+"""Exported files have the scores of torch and weaver-core; what cannot be exported is an error."""
 
 import json
 import shutil
@@ -75,7 +75,7 @@ def test_weavers_own_export_of_the_same_weights_agrees(case, tmp_path):
 
 
 def test_numbers_that_are_not_finite(exported):
-    """NaN features become 0, infinite ones and momenta that are not finite make a jet bad: as in predict."""
+    """NaN features become 0; infinite features, and NaN or infinite momenta, make a jet bad: as in predict."""
     tagger, result = exported("part")
     variables = variables_of(tagger, num_jets=60)
     lengths = variables.branches["part_px"].lengths
@@ -128,7 +128,7 @@ assert not any(name.split(".")[0] in {"partt", "torch"} for name in sys.modules)
 
 
 def test_predict_engine_onnx_gives_what_torch_gives(exported, tmp_path, capsys):
-    """In order, with NaN for jets that are not selected, observers and all."""
+    """In order, with NaN for jets that are not selected, and with observers."""
     tagger = tagger_to_export("pfn", selection="jet_pt > 100")
     save_tagger(tmp_path / "tagger.safetensors", tagger)
     jets = str(write_jets(tmp_path / "jets.root", 120))
@@ -199,7 +199,7 @@ def test_a_formula_that_cannot_be_exported_is_named(formula, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-# --- what the file says ---------------------------------------------------------------------------------
+# --- metadata -------------------------------------------------------------------------------------------
 
 
 def test_the_file_says_what_it_is(exported):

@@ -1,4 +1,4 @@
-"""Tagger files: what is saved is what loads; damaged, foreign and newer files are refused with a clear message."""
+"""Tagger files load as they were saved; damaged, foreign and newer files are clear errors."""
 
 import json
 import pickle
@@ -18,6 +18,7 @@ from partt.data.made_up_jets import LENGTHS, made_up_jets
 from partt.data.packing import pack
 from partt.data.variables import Variables
 from partt.errors import DataError
+from partt.model.registry import build_network
 from partt.model.weaver_weights import (
     export_particle_transformer,
     import_particle_transformer,
@@ -53,6 +54,18 @@ def test_a_tagger_comes_back_as_it_was(name, config, tmp_path):
     for key, tensor in tagger.network.state_dict().items():
         assert torch.equal(loaded.network.state_dict()[key], tensor)
     assert torch.equal(reference_outputs(loaded)["classes"], reference_outputs(tagger)["classes"])
+
+
+def test_all_heads_come_back(tmp_path):
+    tagger = make_tagger()
+    network, shape = tagger.network, tagger.data_config.input_shape
+    network = build_network(network.name, network.config, shape, {"classes": 10, "mass": 1}).eval()
+    save_tagger(tmp_path / "t.safetensors", replace(tagger, network=network))
+    loaded = load_tagger(tmp_path / "t.safetensors")
+    assert loaded.network.head_sizes == {"classes": 10, "mass": 1}
+    assert torch.equal(
+        reference_outputs(loaded)["mass"], reference_outputs(replace(tagger, network=network))["mass"]
+    )
 
 
 def test_logits_of_a_batch(path):
@@ -158,7 +171,7 @@ def test_other_class_names(path):
 
 
 def test_a_network_that_would_not_fit_into_memory(path):
-    """Its shapes are compared before any memory is taken."""
+    """Shapes are compared before memory is allocated."""
     rewritten(path, lambda header, _: header["network_config"].update(width=10**6, feed_forward_width=10**6))
     refused(path, "expected .* found")
 

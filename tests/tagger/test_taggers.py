@@ -1,4 +1,4 @@
-"""The taggers in the box work by name, and are as good as their cards say."""
+"""The shipped taggers load by name, and perform as their model cards say."""
 
 import json
 import math

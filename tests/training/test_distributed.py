@@ -1,4 +1,4 @@
-"""Two processes train one model: gloo on the CPU."""
+"""Two processes train one network, with gloo on the CPU."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`partt train` as users meet it."""
+"""The command `partt train`."""
 
 import shlex
 
