@@ -1,7 +1,7 @@
-"""What a network takes: the particles of some jets, collection by collection, and features of the jets.
+"""The inputs of a network: collections of particles, and features of the jets, by name.
 
 `JetInputs` is packed: jet i owns rows offsets[i]:offsets[i + 1] of a collection, and there is no padding.
-`PaddedInputs` is the same on a grid, for networks that are exported.
+`PaddedInputs` holds the same jets padded to equal length, for networks that are exported.
 
 Axes: B jets, T particles of a collection in all jets, P slots of a padded jet, F features, K coordinates,
 G features of a jet.
@@ -25,7 +25,7 @@ class CollectionShape:
 
 @dataclass(frozen=True)
 class InputShape:
-    """Which inputs a network gets: what its layers are made for."""
+    """Which inputs a network gets; its layers are built for them."""
 
     collections: Mapping[str, CollectionShape]
     jet_features: Mapping[str, int] = field(default_factory=dict)  # group -> number of features
@@ -38,8 +38,8 @@ class Collection:
     features: Tensor  # (T, F) standardised
     offsets: Tensor  # (B + 1,) int64
     momenta: Tensor | None = None  # (T, 4) px, py, pz, energy in GeV
-    points: Tensor | None = None  # (T, K) coordinates, for networks that look for neighbours
-    others: Mapping[str, Tensor] = field(default_factory=dict)  # (T, ...) further groups of inputs
+    points: Tensor | None = None  # (T, K) coordinates, for nearest neighbours
+    others: Mapping[str, Tensor] = field(default_factory=dict)  # (T, ...) further input groups
 
     @property
     def lengths(self) -> Tensor:
@@ -48,7 +48,7 @@ class Collection:
 
     @property
     def groups(self) -> dict[str, Tensor]:
-        """The per-particle tensors that there are, by name."""
+        """The input groups that the collection has (T, ...), by name."""
         named = {"features": self.features, "momenta": self.momenta, "points": self.points}
         return {name: rows for name, rows in {**named, **self.others}.items() if rows is not None}
 
@@ -65,7 +65,7 @@ class Collection:
 
 @dataclass(frozen=True, eq=False)
 class JetInputs:
-    """The inputs of some jets: collections and jet-level groups by name, in the order of the data config."""
+    """Inputs of jets: collections and jet-level input groups by name, in the order of the data config."""
 
     collections: Mapping[str, Collection]
     jet_features: Mapping[str, Tensor] = field(default_factory=dict)  # (B, G) each
@@ -89,7 +89,7 @@ class JetInputs:
 
     @property
     def shape(self) -> InputShape:
-        """Which inputs there are."""
+        """Names and sizes of the inputs."""
         return InputShape(
             {
                 name: CollectionShape(
@@ -110,7 +110,7 @@ class JetInputs:
         )
 
     def to(self, target: torch.device | str | torch.dtype) -> "JetInputs":
-        """Return the inputs on a device, or their numbers (not the offsets) in a floating-point type."""
+        """Return the inputs on a device, or with all but the offsets converted to a floating-point type."""
         if isinstance(target, torch.dtype):
             return JetInputs(
                 {
@@ -122,7 +122,7 @@ class JetInputs:
         return self.map_tensors(lambda tensor: tensor.to(target))
 
     def padded(self, min_slots: int = 1) -> "PaddedInputs":
-        """Return the same jets with zeros after the particles of each, in at least `min_slots` slots."""
+        """Return the same jets padded with zeros to the longest one, and to at least `min_slots` slots."""
         return PaddedInputs(
             {name: _padded(collection, min_slots) for name, collection in self.collections.items()},
             self.jet_features,
@@ -131,7 +131,7 @@ class JetInputs:
 
 @dataclass(frozen=True, eq=False)
 class PaddedCollection:
-    """Particles of one kind on a grid; the mask is True for real particles."""
+    """Particles of one kind, padded; the mask is True for real particles."""
 
     features: Tensor  # (B, P, F)
     mask: Tensor  # (B, P)
@@ -141,7 +141,7 @@ class PaddedCollection:
 
 @dataclass(frozen=True, eq=False)
 class PaddedInputs:
-    """JetInputs on a grid."""
+    """JetInputs, padded."""
 
     collections: Mapping[str, PaddedCollection]
     jet_features: Mapping[str, Tensor] = field(default_factory=dict)  # (B, G) each

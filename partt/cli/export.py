@@ -1,4 +1,4 @@
-"""`partt export`: a tagger as one ONNX file, for programs that run onnxruntime."""
+"""`partt export`: tagger -> ONNX file, for programs that use onnxruntime."""
 
 import argparse
 from pathlib import Path
@@ -18,29 +18,33 @@ examples:
   partt export tagger.safetensors --out cmssw/tagger.onnx --inputs standardised
   partt predict --engine onnx --tagger tagger.onnx 'jets/*.root' --out scores
 
-raw: an input for each branch that the data config needs (jets x particles, or jets), and num_particles
-(jets); an output score_<class> (jets) for each class. Formulas, standardisation and pair features are inside.
+raw: one input per branch that the data config needs (jets x particles, or jets), and num_particles (jets);
+one output score_<class> (jets) per class. Formulas, standardisation and pair features are inside.
 standardised: weaver-core's interface (pf_features, pf_vectors, pf_mask -> softmax), with preprocess.json.
-The file gets its name once its scores equal those of torch; docs/how-to/deploy.md shows how to run it.
+The file is written only if its scores equal those of torch; docs/how-to/deploy.md shows how to run it.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `partt export`."""
     parser.epilog = EXAMPLES
-    parser.add_argument("tagger", metavar="TAGGER", help="a tagger file, a run folder, or a shipped tagger")
+    parser.add_argument(
+        "tagger", metavar="TAGGER", help="a tagger file, a run folder, or the name of a shipped tagger"
+    )
     parser.add_argument("--out", metavar="MODEL.onnx", type=Path, required=True)
     parser.add_argument("--inputs", choices=["raw", "standardised"], default="raw", help="(default: raw)")
-    parser.add_argument("--opset", metavar="N", type=positive, help="of the ONNX operators (default: 20)")
+    parser.add_argument(
+        "--opset", metavar="N", type=positive, help="version of the ONNX operators (default: 20)"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Export, and say what was made."""
+    """Export, and print the inputs of the file."""
     from partt.exporting.export import export
     from partt.exporting.tracing import DEFAULT_OPSET
 
     console = make_console()
-    with console.status("recording the network, then comparing it with torch"):
+    with console.status("tracing the network, then comparing with torch"):
         result = export(
             options.tagger, options.out, inputs=options.inputs, opset=options.opset or DEFAULT_OPSET
         )

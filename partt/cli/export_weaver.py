@@ -1,20 +1,25 @@
-"""partt export-weaver: a tagger file -> weights that weaver-core loads."""
+"""`partt export-weaver`: tagger file -> weights for weaver-core."""
 
 import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the verb's arguments."""
-    parser.add_argument("file", metavar="TAGGER", help="a tagger file, a run folder, or a shipped name")
+    """Declare the arguments of `partt export-weaver`."""
     parser.add_argument(
-        "--dialect", choices=("0.4", "0.5"), default="0.5", help="for which weaver-core (default 0.5)"
+        "file", metavar="TAGGER", help="a tagger file, a run folder, or the name of a shipped tagger"
+    )
+    parser.add_argument(
+        "--dialect",
+        choices=("0.4", "0.5"),
+        default="0.5",
+        help="weaver-core version that will load it (default: 0.5)",
     )
     parser.add_argument("--out", required=True, metavar="FILE.pt")
     parser.epilog = "example:\n  partt export-weaver tagger.safetensors --out tagger_weaver.pt"
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the verb."""
+    """Export, and print a summary."""
     from partt.tagger.weaver import export_weaver
 
     num_tensors = export_weaver(arguments.file, arguments.out, arguments.dialect)

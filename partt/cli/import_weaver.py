@@ -1,22 +1,23 @@
-"""partt import-weaver: a network that weaver-core trained -> a tagger file."""
+"""`partt import-weaver`: weights of weaver-core -> tagger file."""
 
 import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the verb's arguments."""
-    parser.add_argument("file", metavar="FILE.pt", help="state dict, as weaver-core saves it")
+    """Declare the arguments of `partt import-weaver`."""
+    parser.add_argument("file", metavar="FILE.pt", help="state dict saved by weaver-core")
     parser.add_argument("--arch", required=True, choices=("part", "particlenet"))
     parser.add_argument(
         "--features",
         required=True,
         choices=("full", "kin", "kinpid"),
-        help="the JetClass features that it was trained on",
+        help="the JetClass features that it was trained with",
     )
     parser.add_argument(
         "--dialect",
         choices=("0.4", "0.5"),
-        help="which weaver-core trained it, 0.4 or older, 0.5 or newer; needed where the file does not tell",
+        help="version of weaver-core that trained it: 0.4 (or older) or 0.5 (or newer); needed only if the "
+        "file does not show it",
     )
     parser.add_argument("--out", required=True, metavar="TAGGER.safetensors")
     parser.epilog = (
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the verb."""
+    """Import, and print a summary."""
     from partt.tagger.tagger_file import save_tagger
     from partt.tagger.weaver import import_weaver
 

@@ -1,4 +1,4 @@
-"""The `partt` command: runs a verb, and turns an error into one clear message and an exit code."""
+"""The `partt` command: runs a verb; errors become one message and an exit code."""
 
 import argparse
 import errno
@@ -18,7 +18,7 @@ VERBS = {
     "convert": "convert public datasets (HDF5, NPZ) to ROOT files, keeping every event",
     "check": "check, before a long job, that files and data config fit together",
     "train": "train a network on labelled jets, following a recipe",
-    "predict": "score new jets, labelled or not, with every entry accounted for",
+    "predict": "score new jets, labelled or not, one row for each entry",
     "evaluate": "make the results table, figures and report from scores",
     "export": "export a tagger as an ONNX file that takes raw branches, and verify it",
     "import-weaver": "convert weights trained with weaver-core (.pt) to a tagger file",
@@ -48,14 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         print(f"partt: error: {error}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:  # the reader of a pipe has closed it, as with `partt ... | head`
+    except BrokenPipeError:  # the other end of the pipe is closed, as with `partt ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
         print(f"partt: error: cannot write the output: {error.strerror}", file=sys.stderr)
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - or Python tries to write the rest at exit
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - or Python writes the rest at exit
         return OutputError.exit_code
     except KeyboardInterrupt:
         print("partt: interrupted", file=sys.stderr)
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Parse the words after `partt`; `options.run(options)` then runs the verb."""
+    """Parse the arguments after `partt`; `options.run(options)` then runs the verb."""
     parser = _build_parser(verb=next((word for word in words if word in VERBS), None))
     if not words:
         parser.exit(2, parser.format_help())

@@ -1,4 +1,4 @@
-"""`partt train`: train a network on labelled jets as a recipe says."""
+"""`partt train`: train a network on labelled jets, following a recipe."""
 
 import argparse
 from contextlib import ExitStack
@@ -11,7 +11,7 @@ from partt.cli.screen import progress_bar
 if TYPE_CHECKING:
     from partt.training.events import Event
 
-STOPPED = 75  # exit code: stopped by a signal after saving; the same command with --resume goes on
+STOPPED = 75  # exit code: stopped by a signal, everything saved; --resume continues
 
 EXAMPLES = """\
 examples:
@@ -23,8 +23,8 @@ more:
   partt train quick --train 'jets/*.root' --val-fraction 0.2 --set optimizer.lr=3e-4 --set epochs=20
   torchrun --nproc-per-node 4 -m partt train jetclass_part_full --train 'train/*.root' --val 'val/*.root'
 
-A signal (Ctrl-C, SIGTERM) ends a run after the step it is in, with everything saved and exit code 75; another
-one ends it at once. A run that is resumed gives what it would have given without the stop.
+After Ctrl-C or SIGTERM a run finishes its step, saves everything and ends with exit code 75; a second signal
+ends it at once. A resumed run gives the same result as one that was not stopped.
 """
 
 
@@ -34,18 +34,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recipe",
         metavar="RECIPE",
-        help="a YAML file, or the name of one that partt ships (training/README.md)",
+        help="a YAML file, or the name of a shipped recipe (training/README.md)",
     )
     parser.add_argument(
         "--train", metavar="FILES", nargs="+", required=True, help="NAME:GLOB, GLOB, @LIST or URL"
     )
     validation = parser.add_mutually_exclusive_group(required=True)
-    validation.add_argument("--val", metavar="FILES", nargs="+", help="files to validate with")
+    validation.add_argument("--val", metavar="FILES", nargs="+", help="files for validation")
     validation.add_argument(
         "--val-fraction",
         metavar="F",
         type=fraction,
-        help="validate with this part of the training entries, chosen one by one by the seed",
+        help="use this fraction of the training entries for validation, chosen at random with the seed",
     )
     parser.add_argument("--out", metavar="RUN", type=Path, help="run folder (default: runs/RECIPE)")
     parser.add_argument(
@@ -54,50 +54,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="change a key of the recipe, like optimizer.lr=3e-4; may be given several times",
+        help="change a key of the recipe, such as optimizer.lr=3e-4; can be repeated",
     )
     parser.add_argument(
-        "--seed", metavar="N", type=count, default=1, help="of weights, order and split (default: 1)"
+        "--seed", metavar="N", type=count, default=1, help="seed of weights, order and split (default: 1)"
     )
     parser.add_argument(
-        "--resume", action="store_true", help="go on with the run in RUN, if there is one; start it otherwise"
+        "--resume", action="store_true", help="continue the run in RUN, or start it if there is none"
     )
     parser.add_argument(
         "--init-from",
         metavar="TAGGER",
         type=Path,
-        help="start from the weights of a tagger (file, run folder or shipped name); the last layer is new "
+        help="start from the weights of a tagger (file, run folder or shipped tagger); the last layer is new "
         "if the classes differ",
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 or auto (default)")
     parser.add_argument(
         "--workers", metavar="N", type=count, default=1, help="reading processes (default: 1)"
     )
-    parser.add_argument("--threads", metavar="N", type=count, help="of the CPU (default: all cores)")
-    parser.add_argument("--cache", metavar="DIR", type=Path, help="keep jets as the network takes them here")
+    parser.add_argument("--threads", metavar="N", type=count, help="CPU threads (default: all cores)")
+    parser.add_argument("--cache", metavar="DIR", type=Path, help="folder to cache preprocessed jets")
     parser.add_argument(
         "--on-bad-file",
         choices=["error", "skip"],
         default="error",
-        help="files that cannot be read end the run, or are left out (default: error)",
+        help="what to do with files that cannot be read: stop, or leave them out (default: error)",
     )
     parser.add_argument(
         "--max-bad-fraction",
         metavar="F",
         type=fraction,
         default=0.05,
-        help="of the files that may be left out (default: 0.05)",
+        help="largest fraction of files to leave out (default: 0.05)",
     )
     parser.add_argument(
         "--on-bad-jet",
         choices=["error", "drop"],
         default="error",
-        help="jets with inputs that are not finite end the run, or are left out (default: error)",
+        help="what to do with jets with NaN or infinite inputs: stop, or leave them out (default: error)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train, and show how it goes."""
+    """Train, and show the progress."""
     from partt.cli.train_screen import TrainScreen
     from partt.jobs.stop_signals import stop_on_signal
     from partt.training.distributed import world_from_environment

@@ -1,4 +1,4 @@
-"""What `partt train` shows: a first line, a live line, a table of epochs."""
+"""Output of `partt train`: a first line, a live line, a table of epochs."""
 
 import sys
 import textwrap
@@ -12,14 +12,14 @@ from partt.cli.screen import LiveLine, duration
 from partt.training.events import Ended, EpochEnded, Event, Notice, Started, StepDone, Validating
 from partt.training.objectives.objective import LOSS, Metric
 
-GLUE = "\xa0"  # a space at which lines are not wrapped
+GLUE = "\xa0"  # a space without a line break
 WRAPPER = partial(
     textwrap.TextWrapper, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
 )
 
 
 class TrainScreen:
-    """Turns the events of a run into lines, and on a terminal into a live line as well."""
+    """Prints the events of a run; on a terminal with a live line."""
 
     def __init__(self) -> None:
         self._live = LiveLine()
@@ -33,7 +33,7 @@ class TrainScreen:
         self._live.stop()
 
     def show(self, event: Event) -> None:
-        """Show an event."""
+        """Print an event, or update the live line."""
         match event:
             case Started():
                 self._training, self._validation = event.training_metrics, event.validation_metrics
@@ -58,20 +58,20 @@ class TrainScreen:
 
 
 def header(training: Sequence[Metric], validation: Sequence[Metric]) -> str:
-    """Return the titles of the table of epochs."""
+    """Return the header of the table of epochs."""
     columns = "".join(f"{title:>{_width(title)}}" for title in _titles(training, validation))
     return f" epoch{columns}{'lr':>10}{'jets/s':>8}{'waiting':>8}"
 
 
 def progress_details(event: StepDone, metrics: Sequence[Metric]) -> str:
-    """Return how well an epoch goes, and how fast."""
+    """Return metrics, speed and time left, for the live line."""
     quality = ", ".join(f"{metric.title} {event.metrics[metric.name]:.4f}" for metric in metrics)
     speed = f"{event.jets_per_second:,.0f} jets/s, {event.waiting:.0%} waiting"
     return f"{quality}, lr {event.lr:.2e}, {speed}, {duration(event.seconds_left)} left"
 
 
 def epoch_row(event: EpochEnded, training: Sequence[Metric], validation: Sequence[Metric]) -> str:
-    """Return a row of the table of epochs; the best so far is marked."""
+    """Return a row of the table of epochs; * marks the best so far."""
     values: list[float | None] = [event.training[metric.name] for metric in training]
     values += [event.validation[metric.name] for metric in validation]
     texts = ["-" if value is None else f"{value:.4f}" for value in values]
@@ -100,7 +100,7 @@ def _print_end(event: Ended) -> None:
 
 
 def _print(text: str) -> None:
-    """Print a line; on a terminal, wrapped between words, never inside a path."""
+    """Print a line, on a terminal wrapped at spaces."""
     if sys.stdout.isatty():
         text = WRAPPER(max(Console().width, 10)).fill(text)
     print(text.replace(GLUE, " "), flush=True)

@@ -1,1 +1,1 @@
-"""ROOT columns -> JetBatch."""
+"""Files of jets -> JetBatch: `files`, `formulas`, `config` and `reading`, and what they share."""

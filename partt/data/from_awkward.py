@@ -1,6 +1,6 @@
-"""Awkward arrays of jets, or of events with jets -> variables of a data config, and results nested like them.
+"""Awkward arrays of jets, or of events with jets -> variables of a data config; results are nested like them.
 
-A branch `part_px` is the field `part_px`, or the field `px` of records called `part`, at any depth.
+The branch `part_px` is the field `part_px`, or the field `px` of the field `part`, at any depth.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ class EventJets:
     """The jets of all events, flattened."""
 
     variables: Variables
-    counts: tuple[Array, ...]  # lengths of the lists around the jets, the outermost first
+    counts: tuple[Array, ...]  # lengths of the lists that contain the jets, outermost first
 
     def nest(self, columns: Mapping[str, Array]) -> ak.Array:
         """Return values per jet as records, nested like the events."""
@@ -36,7 +36,7 @@ class EventJets:
 def jets_of_events(config: DataConfig, names: Iterable[str], events: ak.Array) -> EventJets:
     """Find the branches of the given variables in an array whose innermost lists are particles.
 
-    Values per event, or per any other level above the jets, apply to each of its jets.
+    Values per event, or of any other level above jets, are repeated for each jet.
     """
     wanted = sorted(branches_to_read(config, names) - set(config.file_magic))
     if not isinstance(events, ak.Array) or not events.fields:
@@ -69,7 +69,7 @@ def _paths(array: ak.Array) -> Iterator[FieldPath]:
 
 
 def _find(paths: Sequence[FieldPath], branches: Mapping[str, str]) -> dict[str, FieldPath]:
-    """Return the path of each branch; a path that spells the whole name is preferred."""
+    """Return the path of each branch; a path whose parts join to the whole name is preferred."""
     found: dict[str, FieldPath] = {}
     known = ["_".join(path[start:]) for path in paths for start in range(len(path))]
     missing = [f"{name}{did_you_mean(name, known)}" for name in branches.values() if name not in known]

@@ -1,4 +1,4 @@
-"""Columns as ROOT stores them: one value per jet, or contents + offsets for values per particle.
+"""Columns: one value per jet, or contents and offsets for values per particle.
 
 Axes: N jets, T particles of all jets together.
 """
@@ -38,7 +38,7 @@ Table: TypeAlias = Mapping[str, Column]
 def from_awkward(array: ak.Array) -> Column:
     """Turn an awkward array of numbers, flat or with one jagged level, into a column without copying.
 
-    A fixed second dimension becomes a jagged level of equal lengths. Anything else is a TypeError.
+    A fixed second dimension becomes a jagged level of equal lengths. Other arrays are a TypeError.
     """
     layout = ak.to_layout(array)
     if layout.is_numpy and layout.purelist_depth == 1:

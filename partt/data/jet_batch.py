@@ -1,4 +1,4 @@
-"""The record that goes from data to training: inputs of some jets, and what else is known of them.
+"""JetBatch, which goes from data to networks and training: inputs, labels, weights and origin of jets.
 
 Axes: B jets, R targets.
 """
@@ -22,17 +22,17 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class JetBatch:
-    """Some jets, packed; all fields but `inputs` have one value, or one row, per jet."""
+    """Packed jets; every field but `inputs` has one value, or one row, per jet."""
 
     inputs: JetInputs
     labels: Tensor | None  # (B,) int64, position in class_names; -1 for jets without a label
     weights: Tensor  # (B,) float32, for the loss
     source_file: Tensor  # (B,) int32, position in the list of files
     source_entry: Tensor  # (B,) int64, entry in that file
-    bad: Tensor  # (B,) bool: had an infinite feature or a non-finite momentum; its rows are zero
-    num_cut: Tensor  # (B,) int32, particles cut off because the jet was too long
-    num_nan: Tensor  # (B,) int32, features that were NaN and are now 0
-    targets: Tensor | None = None  # (B, R) float32; NaN: not known
+    bad: Tensor  # (B,) bool: infinite feature, or NaN or infinite momentum; all its inputs are 0
+    num_cut: Tensor  # (B,) int32, particles beyond the maximum length, which are cut off
+    num_nan: Tensor  # (B,) int32, NaN features, which are set to 0
+    targets: Tensor | None = None  # (B, R) float32; NaN: unknown
 
     def __len__(self) -> int:
         """Return the number of jets."""
@@ -43,7 +43,7 @@ class JetBatch:
         return self._map_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "JetBatch":
-        """Return the batch in page-locked memory, from where copies to a GPU overlap with its work."""
+        """Return the batch in page-locked memory, so that copies to a GPU overlap with computing."""
         return self._map_tensors(Tensor.pin_memory)
 
     def take(self, jets: Positions) -> "JetBatch":
@@ -51,7 +51,7 @@ class JetBatch:
         return self._map_per_jet(lambda tensor: _pick(tensor, jets), take_inputs(self.inputs, jets))
 
     def slice(self, first: int, last: int) -> "JetBatch":
-        """Return jets first..last; the tensors are views."""
+        """Return jets from `first` to before `last`; the tensors are views."""
         return self._map_per_jet(lambda tensor: tensor[first:last], _slice_inputs(self.inputs, first, last))
 
     def without_bad(self) -> "JetBatch":
@@ -80,7 +80,7 @@ def take_inputs(inputs: JetInputs, jets: Positions) -> JetInputs:
 
 
 def concatenate(batches: Sequence[JetBatch]) -> JetBatch:
-    """Join batches one after another."""
+    """Concatenate batches."""
     if len(batches) == 1:
         return batches[0]
     first = batches[0]

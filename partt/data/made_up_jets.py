@@ -1,4 +1,4 @@
-"""A few random jets with the branches of JetClass, to check that a network still gives the same outputs."""
+"""Random jets with the branches of JetClass, as reference jets of imported taggers."""
 
 import numpy as np
 

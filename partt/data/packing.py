@@ -1,4 +1,4 @@
-"""Variables -> JetBatch: features standardised, particles of all jets packed, nothing padded.
+"""Variables -> JetBatch: standardised features, packed particles, no padding.
 
 Axes: N jets, T particles of all jets together, F features.
 """
@@ -26,19 +26,19 @@ def pack(
     weights: npt.NDArray[np.float32] | None = None,
     dtype: npt.DTypeLike = np.float32,
 ) -> JetBatch:
-    """Make a batch of all jets of `variables`.
+    """Pack all jets of `variables`.
 
-    Jets longer than `length` are cut. NaN features become 0 and are counted. A jet with an infinite feature
-    or a non-finite momentum is marked as bad, and its rows are zero.
+    Jets longer than `length` are cut. NaN features become 0 and are counted. A jet with an infinite feature,
+    or a NaN or infinite momentum, is marked as bad, and all its inputs are 0.
     """
     if to_fit := variables_to_fit(config):
         names = ", ".join(variable.name for variable in to_fit)
-        raise ConfigError(f"preprocess.method is auto and these variables are not fitted yet: {names}")
+        raise ConfigError(f"preprocess.method is auto, but these variables are not fitted yet: {names}")
     groups = {"particles": config.particles, "momenta": config.momenta, "points": config.points}
     layout = _layout(config.particles, variables)
     blocks = {name: _block(group, variables, layout, dtype) for name, group in groups.items() if group}
     num_nan, bad = _clean(blocks, layout)
-    # Filled feature by feature and turned once: three times faster than filling rows.
+    # Filled feature by feature and transposed once: three times faster than filling rows.
     rows = {name: torch.from_numpy(np.ascontiguousarray(block.T)) for name, block in blocks.items()}
     num_jets = len(variables.entries)
     particles = Collection(
@@ -61,12 +61,12 @@ def pack(
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the particles of the branches go."""
+    """Which particles of the branches are used, and to which jets they belong."""
 
-    first: str  # the variable that all others must agree with
+    first: str  # the variable whose lengths all others must have
     branch_offsets: npt.NDArray[np.int64]  # (N + 1,) before the cut
     offsets: npt.NDArray[np.int64]  # (N + 1,)
-    rows: npt.NDArray[np.int64] | None  # (T,) which particles are kept; None: all
+    rows: npt.NDArray[np.int64] | None  # (T,) particles that are kept; None: all
     num_cut: npt.NDArray[np.int64]  # (N,)
 
     @property
@@ -88,7 +88,7 @@ def _layout(particles: InputGroup, variables: Variables) -> _Layout:
 
 
 def _block(group: InputGroup, variables: Variables, layout: _Layout, dtype: npt.DTypeLike) -> Array:
-    """Return the group's variables as they enter the network (F, T)."""
+    """Return the variables of an input group as the network takes them (F, T)."""
     block = np.empty((len(group.variables), layout.offsets[-1]), dtype=dtype)
     for variable, out in zip(group.variables, block, strict=True):
         column = _per_particle(variables, variable.name)
@@ -100,7 +100,7 @@ def _block(group: InputGroup, variables: Variables, layout: _Layout, dtype: npt.
 
 
 def _clean(blocks: dict[str, Array], layout: _Layout) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-    """Set NaN features and all rows of bad jets to 0 in place; return NaN per jet, and the bad jets."""
+    """Set NaN features and all inputs of bad jets to 0, in place; return NaNs per jet, and the bad jets."""
     num_nan = np.zeros(len(layout.num_cut), dtype=np.int32)
     bad = np.zeros(len(layout.num_cut), dtype=bool)
     for name, block in blocks.items():

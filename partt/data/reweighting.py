@@ -1,8 +1,8 @@
-"""Weights that give all classes the same spectrum in chosen variables, for instance in pT and mass.
+"""Reweighting: weights that give all classes the same spectrum in chosen variables, such as pT and mass.
 
-`flat`: every class becomes flat in these variables; `ref`: every class takes the shape of the first one. The
-weights are one number per class and bin, at most about 1, and make the classes as frequent as `class_weights`
-says. They are meant as probabilities to keep a jet; they can as well weight the loss.
+`flat`: the spectra become flat; `ref`: they become that of the first class. There is one weight per class and
+bin, at most about 1; the classes then have the proportions of `class_weights`. The weights are probabilities
+to keep a jet, and can also weight the loss.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,21 +18,21 @@ from partt.data.jagged import Array
 from partt.data.variables import Variables, scan
 from partt.errors import DataError
 
-# The largest weight stays below 1, so that even the rarest kind of jet is not the same in every pass.
+# The largest weight is below 1, so that even of the rarest jets each pass has different ones.
 MAX_WEIGHT = 0.9
 
 Histograms = Mapping[str, npt.NDArray[np.float32]]  # class -> one axis per variable
 
 
 def fit_reweighting(config: DataConfig, files: Sequence[FileInfo]) -> DataConfig:
-    """Return the config with the weights of its `reweight_method`, if it has one and lacks them."""
+    """Return the config with fitted weights, if it has a `reweight_method` and no fitted weights yet."""
     weights = config.weights
     if weights is None or weights.use_precomputed_weights or weights.reweight_hists is not None:
         return config
     counts = _count_jets(config, weights, files)
     histograms = _make_weights(weights, counts)
     if weights.base_formula is not None:
-        # Jets have weights of their own: scale such that nearly all of them end up below 1.
+        # The base weights vary: scale such that nearly all products are below 1.
         jets = [_Jets.of(weights, variables) for file in files for variables in scan(config, file)]
         largest = np.percentile(
             np.concatenate([_look_up(histograms, part) for part in jets]), 100 - weights.reweight_threshold
@@ -44,7 +44,7 @@ def fit_reweighting(config: DataConfig, files: Sequence[FileInfo]) -> DataConfig
 
 
 def reweight(config: DataConfig, variables: Variables) -> npt.NDArray[np.float32]:
-    """Return the weight of each jet (N,); 0 for jets of no class to reweight, or outside the bins."""
+    """Return the weight of each jet (N,); 0 if it is in none of `reweight_classes`, or in no bin."""
     weights = config.weights
     if weights is None or weights.reweight_hists is None:
         raise DataError("the weights of the data config are not fitted yet")
@@ -54,10 +54,10 @@ def reweight(config: DataConfig, variables: Variables) -> npt.NDArray[np.float32
 
 @dataclass(frozen=True)
 class _Jets:
-    """What decides the weight of jets."""
+    """Class, bin and base weight of jets."""
 
-    in_class: Mapping[str, npt.NDArray[np.bool_]]  # (N,) each
-    bins: tuple[npt.NDArray[np.int64], ...]  # (N,) each, one for every variable
+    in_class: Mapping[str, npt.NDArray[np.bool_]]  # (N,) each, by class
+    bins: tuple[npt.NDArray[np.int64], ...]  # (N,) each, by variable
     in_range: npt.NDArray[np.bool_]  # (N,)
     base_weights: npt.NDArray[np.float32] | None  # (N,)
 
@@ -85,7 +85,7 @@ def _count_jets(config: DataConfig, weights: Weights, files: Sequence[FileInfo])
                 np.add.at(count, tuple(positions[chosen] for positions in jets.bins), base)
     for name, count in counts.items():
         if not count.any():
-            raise DataError(f"weights: no jet of {name} lies in the bins of weights.reweight_vars")
+            raise DataError(f"weights: no jet of {name} is in the bins of weights.reweight_vars")
     return {name: count.astype(np.float32) for name, count in counts.items()}
 
 
@@ -105,13 +105,13 @@ def _make_weights(weights: Weights, counts: Histograms) -> Histograms:
 
 
 def _flat(counts: Array, threshold: float) -> Array:
-    """Weights ~ 1 / counts, but 1 in the `threshold` per cent of bins with the fewest jets."""
+    """Return weights ~ 1 / counts, but 1 in the `threshold` per cent of bins with the fewest jets."""
     filled = counts[counts > 0.01 * np.median(counts[counts > 0])]
     return np.minimum(_ratio(np.percentile(filled, threshold), counts), np.float32(1))
 
 
 def _like(reference: Array, counts: Array, threshold: float) -> Array:
-    """Weights ~ reference / counts, but 1 in the `threshold` per cent of bins where that is largest."""
+    """Return weights ~ reference / counts, but 1 in the `threshold` per cent of bins with the largest."""
     ratio = _ratio(reference, counts)
     if not ratio.any():
         raise DataError("weights: a class has no bin in common with the first one, the reference")
@@ -143,6 +143,6 @@ def _base_weights(weights: Weights, variables: Variables) -> npt.NDArray[np.floa
         jet = int(wrong.argmax())
         raise DataError(
             f"{variables.url}, entry {variables.entries[jet]}: weights.reweight_basewgt is {base[jet]}; "
-            "a probability to keep a jet cannot be made of a weight that is negative or not finite"
+            "a probability to keep a jet cannot be negative or not finite"
         )
     return base

@@ -1,4 +1,4 @@
-"""Bring features to a common scale: fit centre and scale on a sample of jets, apply them, clip.
+"""Standardisation of features: fit centre and scale to some jets, apply them, clip.
 
 Axes: T particles.
 """
@@ -14,12 +14,12 @@ from partt.data.jagged import Array, Jagged
 from partt.data.variables import read_variables, select
 from partt.errors import DataError
 
-# Percentiles do not get better with more jets, only memory use grows.
+# More jets hardly improve percentiles, and take more memory.
 MAX_JETS_TO_FIT = 500_000
 
 
 def standardize(contents: Array, variable: InputVariable, out: Array) -> None:
-    """Write clip((x - subtract_by) * multiply_by), or a raw variable as it is, to `out` in its precision."""
+    """Write clip((x - subtract_by) * multiply_by) to `out`, in its precision; raw variables unchanged."""
     with np.errstate(over="ignore", invalid="ignore"):
         out[...] = contents
         if variable.subtract_by is not None:
@@ -29,34 +29,34 @@ def standardize(contents: Array, variable: InputVariable, out: Array) -> None:
 
 
 def variables_to_fit(config: DataConfig) -> list[InputVariable]:
-    """Return the variables whose centre and scale the config leaves to a fit."""
+    """Return the variables whose centre and scale are still to be fitted."""
     return [variable for group in config.groups for variable in group.variables if variable.to_fit]
 
 
 def fit_standardization(config: DataConfig, files: Sequence[FileInfo]) -> DataConfig:
-    """Return the config with centre and scale of its `auto` variables.
+    """Return the config with fitted centre and scale of its `auto` variables.
 
-    Centre: median. Scale: 1 / max(p84 - p50, p50 - p16), or 1 where that is 0. The sample: the selected jets
-    among the first `data_fraction` of each file's entries. NaN counts as 0.
+    Centre: median. Scale: 1 / max(p84 - p50, p50 - p16), or 1 if that is 0. The fit uses the selected jets of
+    the first `data_fraction` of each file's entries. NaN counts as 0.
     """
     to_fit = variables_to_fit(config)
     if not to_fit:
         return config
     num_entries = sum(file.num_entries for file in files)
     fraction = min(config.preprocess.data_fraction, MAX_JETS_TO_FIT / max(num_entries, 1))
-    samples: dict[str, list[Array]] = {variable.name: [] for variable in to_fit}
+    values: dict[str, list[Array]] = {variable.name: [] for variable in to_fit}
     selection = config.selection_for("train")
-    names = {*samples, *(selection.names if selection else ())}
+    names = {*values, *(selection.names if selection else ())}
     for file in files:
         stop = min(max(1, int(fraction * file.num_entries)), file.num_entries)
         if stop == 0:
             continue
         variables = select(config, read_variables(config, names, file, 0, stop), "train")
-        for name, sample in samples.items():
+        for name, parts in values.items():
             column = variables[name]
-            sample.append(column.contents if isinstance(column, Jagged) else column)
+            parts.append(column.contents if isinstance(column, Jagged) else column)
     return config.with_parameters(
-        {variable.name: _fit(variable, samples[variable.name]) for variable in to_fit}
+        {variable.name: _fit(variable, values[variable.name]) for variable in to_fit}
     )
 
 
@@ -64,7 +64,7 @@ def _fit(variable: InputVariable, values: Sequence[Array]) -> InputVariable:
     joined = np.concatenate(values) if values else np.empty(0)
     if len(joined) == 0:
         raise DataError(
-            f"cannot fit the scale of {variable.name}: no jet in the first part of the files is selected"
+            f"cannot fit the scale of {variable.name}: no jet at the start of the files passes the selection"
         )
     low, centre, high = np.percentile(np.where(np.isnan(joined), 0, joined), [16, 50, 84])
     width = max(high - centre, centre - low)

@@ -1,4 +1,4 @@
-"""Branches of a file -> the variables of a data config: new variables, selection, labels, weights."""
+"""Branches of a file -> variables of a data config: new variables, selection, labels, weights."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,11 +18,11 @@ from partt.errors import ConfigError, DataError, ParttError
 Purpose = Literal["train", "predict"]
 Entries = npt.NDArray[np.int64]
 
-SCAN_STEP = 500_000  # entries at once where only a few values per jet are needed
+SCAN_STEP = 500_000  # entries to read at once, if only a few values per jet are needed
 
 
 class Variables(Mapping[str, Column]):
-    """Some entries of a file: their branches, and new variables made of them when they are asked for."""
+    """Entries of a file: their branches, and new variables, computed on demand."""
 
     def __init__(self, branches: Table, formulas: Mapping[str, Formula], url: str, entries: Entries) -> None:
         self.branches = branches
@@ -54,19 +54,19 @@ class Variables(Mapping[str, Column]):
         return Variables(kept, self.formulas, self.url, self.entries[jets])
 
     def evaluate(self, formula: Formula, name: str) -> Column:
-        """Evaluate a formula; `name` says in error messages what it is for."""
+        """Evaluate a formula; `name` is its name in error messages."""
         try:
             return evaluate(formula, self)
         except LengthsDisagreeError as error:
             where = self.url if error.jet is None else f"{self.url}, entry {self.entries[error.jet]}"
             raise DataError(f"{where}: {name}: {error}") from error
         except RecursionError as error:
-            raise ConfigError(f"{name}: its formula stands on too many others; make it simpler") from error
+            raise ConfigError(f"{name}: its formula depends on too many others; make it simpler") from error
         except ParttError as error:
             raise type(error)(f"{self.url}: {name}: {error}") from error
 
     def per_jet(self, name: str, formula: Formula | None = None) -> Array:
-        """Return a variable, or the value of a formula called `name`, that must be one number per jet."""
+        """Return a variable, or the value of a formula called `name`; it must have one value per jet."""
         column = self[name] if formula is None else self.evaluate(formula, name)
         if isinstance(column, Jagged) or np.shape(column) not in {(), (len(self.entries),)}:
             raise DataError(f"{self.url}: {name} must have one value per jet, not one per particle")
@@ -74,13 +74,13 @@ class Variables(Mapping[str, Column]):
 
 
 def names_for(config: DataConfig, purpose: Purpose) -> set[str]:
-    """Return the variables that a job needs of every file; prediction needs observers, but no labels."""
+    """Return the variables to read from every file; prediction needs observers, but no labels."""
     carried = config.observers if purpose == "predict" else ()
     return {*config.input_names, *carried} | names_for_index(config, purpose)
 
 
 def names_for_index(config: DataConfig, purpose: Purpose) -> set[str]:
-    """Return the variables that decide which jets are used, and how often: selection, labels, weights."""
+    """Return the variables of selection, labels and weights: which jets are used, and how often."""
     selection = config.selection_for(purpose)
     names = set(selection.names) if selection else set()
     if purpose == "predict":
@@ -100,17 +100,17 @@ def require_branches(config: DataConfig, names: Iterable[str], file: FileInfo) -
 
 
 def missing_branches(config: DataConfig, names: Iterable[str], file: FileInfo) -> list[str]:
-    """Return the branches that the given variables need and a file does not have."""
+    """Return the branches that the given variables need and a file lacks."""
     return sorted(file_branches(config, names) - set(file.branches))
 
 
 def file_branches(config: DataConfig, names: Iterable[str]) -> set[str]:
-    """Return the branches, as the files call them, that the given variables need."""
+    """Return the branches that the given variables need, by their names in the files."""
     return set(_branch_names(config, names).values())
 
 
 def renamed_branch(config: DataConfig, name: str) -> str:
-    """Return what the files call a branch (`branch_magic`)."""
+    """Return the name of a branch in the files (`branch_magic`)."""
     for text, replacement in config.branch_magic.items():
         name = name.replace(text, replacement)
     return name
@@ -119,7 +119,7 @@ def renamed_branch(config: DataConfig, name: str) -> str:
 def read_variables(
     config: DataConfig, names: Iterable[str], file: FileInfo, start: int, stop: int
 ) -> Variables:
-    """Read what the given variables need from a range of entries."""
+    """Read the branches that the given variables need, for a range of entries."""
     branch_names = _branch_names(config, names)
     branches = sorted(set(branch_names.values()))
     columns = read_columns(file.url, branches, start, stop, tree=file.tree or None, identity=file.identity)
@@ -131,7 +131,7 @@ def read_variables(
 
 
 def scan(config: DataConfig, file: FileInfo, purpose: Purpose = "train") -> Iterator[Variables]:
-    """Yield the variables that the index needs, of all jets of a file that pass the selection."""
+    """Yield the variables for the index, of all selected jets of a file."""
     names = names_for_index(config, purpose)
     for start in range(0, file.num_entries, SCAN_STEP):
         stop = min(start + SCAN_STEP, file.num_entries)
@@ -145,7 +145,7 @@ def select(config: DataConfig, variables: Variables, purpose: Purpose) -> Variab
 
 
 def passes_selection(config: DataConfig, variables: Variables, purpose: Purpose) -> npt.NDArray[np.bool_]:
-    """Tell which jets pass the selection (N,)."""
+    """Return which jets pass the selection (N,)."""
     selection = config.selection_for(purpose)
     if selection is None:
         return np.ones(variables.num_jets, dtype=bool)
@@ -156,7 +156,7 @@ def passes_selection(config: DataConfig, variables: Variables, purpose: Purpose)
 def labels_of(config: DataConfig, variables: Variables, *, strict: bool = True) -> npt.NDArray[np.int64]:
     """Return each jet's class as a position in class_names (N,).
 
-    A jet without a proper label is an error, or, if not strict, gets -1.
+    A jet without a valid label is an error, or -1 if not strict.
     """
     if config.labels.type == "custom":
         return _custom_labels(config, variables, strict=strict)
@@ -169,7 +169,7 @@ def labels_of(config: DataConfig, variables: Variables, *, strict: bool = True) 
         raise DataError(
             f"{variables.url}, entry {variables.entries[jet]}: exactly one label must be 1 and the others 0, "
             f"but {found or 'none is set'} ({int(wrong.sum())} such jets in {len(wrong)}); correct the "
-            "labels, or keep these jets out with `selection`"
+            "labels, or exclude these jets with `selection`"
         )
     return np.where(wrong, -1, flags.argmax(axis=1))
 

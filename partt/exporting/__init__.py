@@ -1,1 +1,1 @@
-"""Tagger -> ONNX file: preprocessing and network in one graph, proved before it gets its name."""
+"""Tagger -> ONNX file: preprocessing and network in one graph, verified before it is written."""

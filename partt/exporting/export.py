@@ -1,4 +1,4 @@
-"""`partt export` as a function: record the graph, prove it, write it."""
+"""`partt export` as a function: trace the graph, compare it with torch, write it."""
 
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -10,19 +10,27 @@ from partt.data.standardization import variables_to_fit
 from partt.errors import ConfigError
 from partt.exporting.preprocess_json import write_preprocess_json
 from partt.exporting.proof import largest_difference
-from partt.exporting.tracing import DEFAULT_OPSET, Axes, InputKind, input_axes, trace
+from partt.exporting.tracing import DEFAULT_OPSET, Axes, input_axes, trace
 from partt.exporting.units import input_units
 from partt.tagger.loading import load_torch_tagger
-from partt.tagger.onnx_file import PRODUCER, SUFFIX, OnnxHeader, fingerprint, import_onnx, new_session
+from partt.tagger.onnx_file import (
+    PRODUCER,
+    SUFFIX,
+    InputKind,
+    OnnxHeader,
+    fingerprint,
+    import_onnx,
+    new_session,
+)
 from partt.tagger.tagger_file import TorchTagger
 
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What an export has made."""
+    """Result of an export."""
 
     path: Path
-    preprocess_json: Path | None  # of standardised inputs
+    preprocess_json: Path | None  # with standardised inputs
     header: OnnxHeader
     input_axes: Axes
     num_bytes: int
@@ -35,10 +43,10 @@ def export(
     inputs: InputKind = "raw",
     opset: int = DEFAULT_OPSET,
 ) -> ExportResult:
-    """Write a tagger as one ONNX file, after its scores are found equal to torch's.
+    """Write a tagger as one ONNX file, after checking that its scores equal those of torch.
 
-    raw: inputs are branches, formulas and standardisation are inside. standardised: weaver-core's interface,
-    with a preprocess.json beside the file.
+    raw: the inputs are branches; formulas and standardisation are inside. standardised: weaver-core's
+    interface, with a preprocess.json in the same folder.
     """
     out = Path(out)
     if out.suffix != SUFFIX:
@@ -47,7 +55,7 @@ def export(
     tagger = tagger if isinstance(tagger, TorchTagger) else load_torch_tagger(tagger)
     tagger = tagger.with_hash()
     if variables_to_fit(tagger.data_config):
-        raise ConfigError("the tagger's data config has scales that are not fitted yet")
+        raise ConfigError("the data config of the tagger has scales that are not fitted yet")
     model = trace(tagger, inputs, opset)
     difference = largest_difference(tagger, inputs, new_session(model.SerializeToString()))
 

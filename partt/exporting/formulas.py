@@ -1,4 +1,4 @@
-"""The formulas of data configs in torch, so that they can be recorded: a table of functions for the walker.
+"""Formulas of data configs in torch, for tracing: a table of functions for `evaluate`.
 
 A column is a tensor: (N,) values per jet, (N, P) values per particle in padded slots. numpy's rules hold:
 numbers leave float32 as it is, integers that meet fractions become float64.
@@ -24,7 +24,7 @@ Columns: TypeAlias = Mapping[str, Tensor]
 
 
 class TorchVariables(dict[str, Tensor]):
-    """Branches, and the variables that formulas make of them when they are asked for."""
+    """Branches, and new variables, computed on demand."""
 
     def __init__(self, branches: Columns, formulas: Mapping[str, Formula], mask: Tensor) -> None:
         super().__init__(branches)
@@ -32,13 +32,11 @@ class TorchVariables(dict[str, Tensor]):
         self.functions = torch_functions(mask)
 
     def __missing__(self, name: str) -> Tensor:
-        """Compute a variable; a formula that torch cannot compute, or not record, is a ConfigError."""
+        """Compute a variable; a formula that cannot be computed in torch or traced is a ConfigError."""
         if name not in self.formulas:
-            raise ConfigError(
-                f"{name} comes from a file's name (file_magic), which an exported file cannot know"
-            )
+            raise ConfigError(f"{name} depends on the name of a file (file_magic), so it cannot be exported")
         formula = self.formulas[name]
-        table: Any = self  # of tensors in place of numpy columns
+        table: Any = self  # tensors instead of numpy columns
         try:
             column: Any = evaluate(formula, table, self.functions)
         except ConfigError as error:
@@ -63,7 +61,7 @@ def _floor_divide(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _in_float32(function: Function) -> Function:
-    """Compute in float32 what ONNX Runtime has in no other precision."""
+    """Compute in float32, for functions that onnxruntime has in no other precision."""
 
     def call(*values: Tensor) -> Tensor:
         result: Tensor = function(*(value.float() for value in values)).to(values[0].dtype)
@@ -86,7 +84,7 @@ def _clip(x: Tensor, a_min: Tensor | None = None, a_max: Tensor | None = None) -
     return x if a_max is None else torch.minimum(x, torch.as_tensor(a_max, dtype=x.dtype))
 
 
-# of whatever numbers
+# for all types of numbers
 _ANY: dict[str, Function] = {
     **dict.fromkeys(("abs", "absolute", "fabs"), torch.abs),
     **{name: getattr(torch, name) for name in ("sign", "square", "maximum", "minimum", "where")},
@@ -104,7 +102,7 @@ _ANY: dict[str, Function] = {
     "clip": _clip,
 }
 _ARCS = ("sin", "cos", "tan", "tan2", "sinh", "cosh", "tanh")
-# of numbers with fractions: integers become float64
+# integers are converted to float64
 _FRACTIONS: dict[str, Function] = {
     **{name: getattr(torch, name) for name in ("sqrt", "exp", "log", "log2", "log10", "log1p", "expm1")},
     **{name: getattr(torch, name) for name in ("sin", "cos", "tanh")},
@@ -143,7 +141,7 @@ _OPERATORS: dict[type[ast.AST], Function] = {
 
 
 def elementwise(function: Function, on_numbers: Function, *, fractions: bool = False) -> Function:
-    """Let a function of tensors act on columns and numbers; `on_numbers` computes with numbers alone."""
+    """Apply a function of tensors to columns and numbers; `on_numbers` is used for numbers alone."""
 
     def call(*arguments: Value, **options: Value) -> Value:
         tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
@@ -183,7 +181,7 @@ _TAKE_NUMBERS = (torch.where, torch.full_like, torch.round, _clip, _nan_to_num)
 
 
 def reductions(mask: Tensor) -> dict[str, Function]:
-    """Return functions that reduce (N, P) to (N,) over the particles of the mask (N, P)."""
+    """Return functions that reduce (N, P) to (N,) over the real particles of the mask (N, P)."""
 
     def filled(x: Tensor, value: float) -> Tensor:
         return torch.where(mask, x, torch.tensor(value, dtype=x.dtype))
@@ -237,7 +235,7 @@ def _reduction(function: Function) -> Function:
 
 @dataclass(frozen=True, eq=False)
 class _Momenta:
-    """Four-momenta by their Cartesian coordinates, and the coordinates that they were made of."""
+    """Four-momenta in Cartesian coordinates, and the coordinates that were given."""
 
     px: Tensor
     py: Tensor
@@ -245,12 +243,12 @@ class _Momenta:
     energy: Tensor
     given: Columns
 
-    def part(self, name: str) -> Tensor:  # noqa: PLR0911 - one line for each part
+    def component(self, name: str) -> Tensor:  # noqa: PLR0911 - one line for each component
         if name in self.given:
             return self.given[name]
         if name in {"px", "py", "pz", "energy"}:
-            part: Tensor = getattr(self, name)
-            return part
+            component: Tensor = getattr(self, name)
+            return component
         pt = _hypot(self.px, self.py)
         p = _hypot(pt, self.pz)
         match name:
@@ -269,7 +267,7 @@ class _Momenta:
             case "mass":
                 squared = self.energy.square() - p.square()
                 return squared.sign() * squared.abs().sqrt()
-        raise TypeError(f"has no part .{name} in an exported file")
+        raise TypeError(f"has no component .{name} in an exported file")
 
 
 def _from_cartesian(px: Tensor, py: Tensor, pz: Tensor, energy: Tensor) -> _Momenta:
@@ -290,7 +288,7 @@ def _from_mass(pt: Tensor, eta: Tensor, phi: Tensor, mass: Tensor) -> _Momenta:
 def _momenta(function: Function) -> Function:
     def call(*columns: Value) -> _Momenta:
         if not all(isinstance(column, Tensor) for column in columns):
-            raise TypeError("takes columns only, in an exported file")
+            raise TypeError("takes only columns in an exported file")
         per_particle = any(column.ndim == 2 for column in columns)
         result: _Momenta = function(
             *(column[:, None] if per_particle and column.ndim == 1 else column for column in columns)
@@ -303,12 +301,12 @@ def _momenta(function: Function) -> Function:
 def _attribute(value: Value, name: str) -> Tensor:
     if not isinstance(value, _Momenta):
         raise TypeError(f"only what _p4_from_...() returns has .{name}")
-    return value.part(name)
+    return value.component(name)
 
 
 def _item(value: Value, index: Value) -> Tensor:
     if index != (slice(None), None) or not isinstance(value, Tensor) or value.ndim != 1:
-        raise ValueError("of all indices, only [:, None] of a value per jet can be exported")
+        raise ValueError("the only index that can be exported is [:, None] of a value per jet")
     return value[:, None]
 
 
@@ -323,11 +321,11 @@ def _finish(value: Value, table: Columns) -> Tensor:
     if isinstance(value, int | float):
         first = next(iter(table.values()))
         return torch.full_like(first if first.ndim == 1 else first[:, 0], value, dtype=torch.float64)
-    raise TypeError("gives no column")
+    raise TypeError("does not give a column")
 
 
 def torch_functions(mask: Tensor) -> FunctionTable:
-    """Return what formulas can compute in torch for jets whose real particles the mask (N, P) marks."""
+    """Return the functions of formulas in torch, for jets with this mask of real particles (N, P)."""
     numpy = NUMPY_FUNCTIONS
     functions: dict[str, Function] = {
         name: function for name, function in numpy.functions.items() if name.startswith("math.")

@@ -1,4 +1,4 @@
-"""What is inside an exported file: from raw branches, or from standardised inputs, to scores.
+"""The graphs of exported files: raw branches, or standardised inputs -> scores.
 
 Axes: N jets, P slots for the particles of a jet, F features, C classes.
 """
@@ -20,25 +20,25 @@ from partt.tagger.tagger_file import TorchTagger
 
 
 def exportable_network(tagger: TorchTagger) -> Network:
-    """Return the tagger's network; one that cannot be exported is an error."""
+    """Return the network of a tagger; raise an error if it cannot be exported."""
     network = tagger.network
     if not network.backbone.has_padded_twin:
         raise ConfigError(
-            f"the network {network.name} cannot be exported: {type(network.backbone).__name__} has no "
-            "embed_padded(inputs), the same network on padded jets"
+            f"the network {network.name} cannot be exported: {type(network.backbone).__name__} has no method "
+            "embed_padded(inputs) for padded jets"
         )
     return network
 
 
 class RawTagger(nn.Module):
-    """Branches as files have them -> scores; formulas, standardisation and network inside."""
+    """Raw branches -> scores: formulas, standardisation and network."""
 
     def __init__(self, tagger: TorchTagger) -> None:
         super().__init__()
         self.network = exportable_network(tagger)
         self.config = tagger.data_config
         self.branches = raw_branches(tagger.data_config)
-        # float inputs, because some programs can give nothing else; inside, numbers have the branch's type
+        # Inputs are float32, because some programs support nothing else; they are converted to these types.
         self.dtypes = {name: _dtype(tagger.reference_jets, name) for name in self.branches}
 
     def forward(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
@@ -54,11 +54,11 @@ class RawTagger(nn.Module):
         blocks = {group.name: self._block(group, variables, mask) for group in self.config.groups}
         bad = torch.stack([(block - block != 0).any(-1).any(-1) for block in blocks.values()]).any(0)  # (N,)
         scores = _scores(self.network, blocks, mask)
-        # where() after the network: jets do not meet in it
+        # where() after the network, in which jets are independent
         return torch.where(bad[:, None], torch.nan, scores).unbind(1)
 
     def _block(self, group: InputGroup, variables: TorchVariables, mask: Tensor) -> Tensor:
-        """Return a group's variables as they enter the network (N, P, F), zero where there is no particle."""
+        """Return the variables of an input group as the network takes them (N, P, F), padded with zeros."""
         columns = []
         for variable in group.variables:
             column = variables[variable.name]
@@ -96,7 +96,7 @@ def _scores(network: Network, blocks: Mapping[str, Tensor], mask: Tensor) -> Ten
 
 
 def standardize(values: Tensor, variable: InputVariable, *, keep_nan: bool) -> Tensor:
-    """Do what partt.data.standardization and packing do: scale, clip, NaN becomes 0 except in momenta."""
+    """Standardise as partt.data.standardization and packing do: scale, clip, NaN -> 0 except in momenta."""
     if variable.subtract_by is not None:
         values = (values - variable.subtract_by) * variable.multiply_by
     is_nan = values.isnan()
@@ -106,7 +106,7 @@ def standardize(values: Tensor, variable: InputVariable, *, keep_nan: bool) -> T
 
 
 def _dtype(jets: Table, name: str) -> torch.dtype:
-    """Return in which type a branch is computed with: float32, or float64 for double and integer branches."""
+    """Return the type of a branch inside the graph: bool, int64, float64 or float32."""
     column = jets[name]
     kind = (column.contents if isinstance(column, Jagged) else column).dtype
     if kind.kind == "b":

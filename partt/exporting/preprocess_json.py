@@ -1,4 +1,4 @@
-"""`preprocess.json`: how the inputs of a standardised file are to be prepared, as weaver-core writes it."""
+"""`preprocess.json`: how to compute the inputs of a standardised file, in weaver-core's format."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ NO_LIMIT = 1e32
 
 
 def write_preprocess_json(folder: Path, config: DataConfig) -> Path:
-    """Write the file into a folder."""
+    """Write preprocess.json to a folder."""
     path = folder / NAME
     write_text(path, json.dumps(preprocess_json(config), indent=2) + "\n")
     return path

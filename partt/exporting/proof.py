@@ -1,4 +1,4 @@
-"""The proof of an exported file: its scores in onnxruntime are those of torch, for jets of all lengths.
+"""Comparison of an exported file with torch, for jets of many lengths.
 
 Axes: N jets, C classes.
 """
@@ -14,9 +14,8 @@ from partt.data.jagged import Array, Column, Jagged, Table, num_jets
 from partt.data.packing import pack
 from partt.data.variables import Variables
 from partt.errors import NumericalError
-from partt.exporting.tracing import InputKind
 from partt.model.heads import CLASSES
-from partt.tagger.onnx_file import Feed, feeder, run_session
+from partt.tagger.onnx_file import Feed, InputKind, feeder, run_session
 from partt.tagger.tagger_file import TorchTagger
 
 TOLERANCE = 1e-5  # of a score
@@ -26,19 +25,21 @@ JITTER = 0.01  # of random particles, so that no two are equal
 
 
 def largest_difference(tagger: TorchTagger, inputs: InputKind, session: Any) -> float:
-    """Return by how much a score differs at most from torch's; a NumericalError if by too much."""
+    """Return the largest difference of a score from torch's; above TOLERANCE it is a NumericalError."""
     largest = 0.0
     for jets in _batches(tagger):
         expected = torch_scores(tagger, jets)
         for feed in _feeds(tagger, inputs, jets):
             scores = run_session(session, feed)
             if not np.array_equal(np.isnan(scores), np.isnan(expected)):
-                raise NumericalError("the exported tagger has NaN for other jets than torch: no file is made")
+                raise NumericalError(
+                    "the exported tagger has NaN for other jets than torch: no file is written"
+                )
             largest = max(largest, float(np.nanmax(np.abs(scores - expected), initial=0.0)))
     if largest > TOLERANCE:
         raise NumericalError(
             f"the exported tagger's scores differ from torch's by up to {largest:.2g}, more than "
-            f"{TOLERANCE:g}: no file is made"
+            f"{TOLERANCE:g}: no file is written"
         )
     return largest
 
@@ -54,7 +55,7 @@ def torch_scores(tagger: TorchTagger, jets: Table) -> npt.NDArray[np.float64]:
 
 
 def random_jets(jets: Table, lengths: Sequence[int], seed: int) -> Table:
-    """Return jets of these lengths, with values per jet and particles drawn from other jets, and varied."""
+    """Return jets of these lengths, with values per jet and varied particles drawn from given jets."""
     random = np.random.default_rng(seed)
     jet_of = random.integers(0, num_jets(jets), len(lengths))
     first = next(column for column in jets.values() if isinstance(column, Jagged))
@@ -75,7 +76,7 @@ def random_jets(jets: Table, lengths: Sequence[int], seed: int) -> Table:
 
 
 def _batches(tagger: TorchTagger) -> Iterator[Table]:
-    """Yield the reference jets and random ones, some longer than the network takes, all in float32."""
+    """Yield the reference jets and random jets, some longer than the maximum length, all in float32."""
     jets = {name: _single(column) for name, column in tagger.reference_jets.items()}
     yield jets
     longest = tagger.data_config.particles.length or LENGTHS[-1]
@@ -84,26 +85,26 @@ def _batches(tagger: TorchTagger) -> Iterator[Table]:
 
 
 def _feeds(tagger: TorchTagger, inputs: InputKind, jets: Table) -> Iterator[Feed]:
-    """Yield all jets as one batch, as short as it can be, and with more slots full of nonsense."""
+    """Yield all jets as one batch, with as few slots as possible, and with more slots of NaN padding."""
     source = feeder(inputs, tagger.data_config, _variables(tagger, jets))
     feed = source.feed(np.arange(num_jets(jets)))
     yield feed
-    nonsense = {name: 0.0 if name == "pf_mask" else np.nan for name in feed}
+    padding = {name: 0.0 if name == "pf_mask" else np.nan for name in feed}
     yield {
         name: values
         if values.ndim == 1
-        else np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, 3)], constant_values=nonsense[name])
+        else np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, 3)], constant_values=padding[name])
         for name, values in feed.items()
     }
 
 
 def _variables(tagger: TorchTagger, jets: Table) -> Variables:
     entries = np.arange(num_jets(jets))
-    return Variables(jets, tagger.data_config.formulas, "jets of the check", entries)
+    return Variables(jets, tagger.data_config.formulas, "jets of the comparison", entries)
 
 
 def _single(column: Column) -> Column:
-    """Return a column in the precision of the file's inputs; types stay."""
+    """Return a column rounded to float32, the precision of the inputs, in its own type."""
     if isinstance(column, Jagged):
         return Jagged(column.contents.astype(np.float32).astype(column.contents.dtype), column.offsets)
     return column.astype(np.float32).astype(column.dtype)

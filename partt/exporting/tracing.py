@@ -1,4 +1,4 @@
-"""Trace a module with torch into an ONNX model that takes any number of jets and particles."""
+"""Trace a tagger into an ONNX model for any number of jets and particles."""
 
 import copy
 import logging
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,23 +14,22 @@ from torch import Tensor, nn
 from partt.data.jagged import Jagged
 from partt.errors import ConfigError
 from partt.exporting.graph import RawTagger, StandardisedTagger
-from partt.tagger.onnx_file import NUM_PARTICLES, import_onnx, raw_branches
+from partt.tagger.onnx_file import NUM_PARTICLES, InputKind, import_onnx, raw_branches
 from partt.tagger.tagger_file import TorchTagger
 
-InputKind: TypeAlias = Literal["raw", "standardised"]
 Axes: TypeAlias = dict[str, tuple[str | int, ...]]
 
 OPSETS = range(18, 24)
 DEFAULT_OPSET = 20  # the first with GELU as one operator; onnxruntime >= 1.17
-OUTPUT = "partt.output."  # and a number, before outputs get their names
-EXAMPLE_SIZES = {"jets": 3, "particles": 19}  # unlike each other and 0 and 1, which torch would take as fixed
+OUTPUT = "partt.output."  # prefix of the temporary names of outputs
+EXAMPLE_SIZES = {"jets": 3, "particles": 19}  # different, and not 0 or 1, which torch treats as constant
 
 
 def trace(tagger: TorchTagger, inputs: InputKind, opset: int) -> Any:
-    """Return the tagger as an onnx.ModelProto, with nothing in it but operators and weights."""
+    """Return the tagger as an onnx.ModelProto, with operators and weights only."""
     if opset not in OPSETS:
         raise ConfigError(f"--opset {opset}: give a number from {OPSETS[0]} to {OPSETS[-1]}")
-    onnx, _ = import_onnx("onnx"), import_onnx("onnxscript")  # torch needs the second one
+    onnx, _ = import_onnx("onnx"), import_onnx("onnxscript")  # torch needs onnxscript
     tagger = replace(tagger, network=copy.deepcopy(tagger.network).cpu().float().eval())
     if inputs == "raw":
         module: nn.Module = RawTagger(tagger)
@@ -39,16 +38,16 @@ def trace(tagger: TorchTagger, inputs: InputKind, opset: int) -> Any:
         module, outputs = StandardisedTagger(tagger), ["softmax"]
     axes = input_axes(tagger, inputs)
     model = _export(module.eval(), axes, len(outputs), tagger.network.backbone.min_slots, opset)
-    _clear_notes(model)
+    _clear_metadata(model)
     _name_outputs(model, outputs)
     _name_axes(model, axes)
-    _give_slots(onnx, model, axes, tagger.network.backbone.min_slots)
+    _pad_inputs(onnx, model, axes, tagger.network.backbone.min_slots)
     onnx.checker.check_model(model)
     return model
 
 
 def input_axes(tagger: TorchTagger, inputs: InputKind) -> Axes:
-    """Return the axes of every input, in their order."""
+    """Return the axes of every input, in the order of the inputs."""
     if inputs == "standardised":
         groups = tagger.data_config.inputs.groups
         axes: Axes = {name: ("jets", len(group.vars), "particles") for name, group in groups.items()}
@@ -65,7 +64,7 @@ def _export(module: nn.Module, axes: Axes, num_outputs: int, num_slots: int, ops
         name: torch.zeros([axis if isinstance(axis, int) else EXAMPLE_SIZES[axis] for axis in shape])
         for name, shape in axes.items()
     }
-    # What torch need not think about: `_give_slots` and the check see to fewer slots.
+    # torch need not handle fewer: `_pad_inputs` adds slots, and the comparison tests 0 particles and 1 jet.
     fewest = {"jets": 2, "particles": max(3, num_slots)}
     dimensions = {name: torch.export.Dim(name, min=size) for name, size in fewest.items()}
     shapes = {
@@ -91,7 +90,7 @@ def _export(module: nn.Module, axes: Axes, num_outputs: int, num_slots: int, ops
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what torch and onnxscript say about themselves; what goes wrong is raised."""
+    """Silence warnings and logs of torch and onnxscript; errors are still raised."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -102,8 +101,8 @@ def _quiet() -> Iterator[None]:
         logging.disable(level)
 
 
-def _clear_notes(model: Any) -> None:
-    """Remove the names of this machine's files, and shapes that do not hold for 0 particles."""
+def _clear_metadata(model: Any) -> None:
+    """Remove paths of this machine, and shapes that are wrong for 0 particles."""
     model.graph.ClearField("value_info")
     for part in (model, model.graph, *model.graph.node, *model.graph.input, *model.graph.output):
         part.ClearField("metadata_props")
@@ -111,7 +110,7 @@ def _clear_notes(model: Any) -> None:
 
 
 def _name_outputs(model: Any, names: list[str]) -> None:
-    """Give the outputs their names; values inside the graph that have them get others."""
+    """Rename the outputs; values inside the graph with the same names are renamed too."""
     renamed = {f"{OUTPUT}{number}": name for number, name in enumerate(names)}
     renamed |= {name: f"{name}.inside" for name in names}
     for node in model.graph.node:
@@ -122,7 +121,7 @@ def _name_outputs(model: Any, names: list[str]) -> None:
 
 
 def _name_axes(model: Any, axes: Axes) -> None:
-    """Call the axes of inputs and outputs jets and particles; torch has numbered them."""
+    """Name the axes of inputs and outputs jets and particles, instead of torch's numbers."""
     shapes = axes | {output.name: ("jets",) for output in model.graph.output}
     for value in (*model.graph.input, *model.graph.output):
         for dimension, axis in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=False):
@@ -130,8 +129,8 @@ def _name_axes(model: Any, axes: Axes) -> None:
                 dimension.dim_param = axis
 
 
-def _give_slots(onnx: Any, model: Any, axes: Axes, num_slots: int) -> None:
-    """Pad the inputs with empty slots if there are fewer: networks need some, even for no particles."""
+def _pad_inputs(onnx: Any, model: Any, axes: Axes, num_slots: int) -> None:
+    """Pad the inputs to at least `num_slots` slots, which networks need even for jets without particles."""
     helper, int64 = onnx.helper, onnx.TensorProto.INT64
     padded = [name for name, shape in axes.items() if "particles" in shape]
     for node in model.graph.node:

@@ -1,12 +1,11 @@
-"""The units of the inputs of an exported file, as far as partt knows them."""
+"""Units of the inputs of an exported file, as far as they are known."""
 
 import re
 
 from partt.data.config.data_config import DataConfig, branches_to_read
-from partt.exporting.tracing import InputKind
-from partt.tagger.onnx_file import NUM_PARTICLES, raw_branches
+from partt.tagger.onnx_file import NUM_PARTICLES, InputKind, raw_branches
 
-# the end of a branch's name -> its unit; partt's data configs expect GeV and mm
+# end of the name of a branch -> unit; partt's data configs expect GeV and mm
 _UNITS = (
     (re.compile(r"(^|_)(px|py|pz|pt|p|e|energy|m|mass)$", re.IGNORECASE), "GeV"),
     (re.compile(r"(^|_)(d0|dz|dxy)(val|err)?$", re.IGNORECASE), "mm"),

@@ -1,1 +1,1 @@
-"""Tensors -> logits; imports nothing from data."""
+"""Networks: JetInputs -> outputs of heads; imports nothing from data."""

@@ -14,7 +14,7 @@ from partt.model.cpu.prepacked_linear import Linear
 
 
 class Attention(nn.Module):
-    """The weights that both kinds of attention share: projections in and out, and a scale per head."""
+    """Weights of both kinds of attention: input and output projections, and a scale per head."""
 
     def __init__(self, width: int, num_heads: int, *, scale_heads: bool) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Attention(nn.Module):
 
 
 class SelfAttention(Attention):
-    """softmax(Q Kᵀ / sqrt(d) + bias) V, the bias U being that of the pairs (arXiv:2202.03772, eq. 4)."""
+    """softmax(Q Kᵀ / sqrt(d) + U) V with the pair bias U (arXiv:2202.03772, eq. 4)."""
 
     def __init__(self, width: int, num_heads: int, *, scale_heads: bool, dropout: float) -> None:
         super().__init__(width, num_heads, scale_heads=scale_heads)
@@ -58,7 +58,7 @@ class SelfAttention(Attention):
         return self.project_out(mixed.permute(1, 2, 0, 3).reshape(num_jets, num_particles, width))
 
     def _attend(self, qkv: Tensor, bias: Tensor | None, maps: list[Tensor] | None) -> Tensor:
-        """Return (H, B, P, d), step by step."""
+        """Return (H, B, P, d) without torch's fused kernel."""
         shape = qkv.shape[1:]  # (H, B, P, d)
         q, k, v = qkv.contiguous().flatten(1, 2)  # (H B, P, d) each; one copy, instead of one in each product
         scale = 1 / math.sqrt(shape[-1])
@@ -75,7 +75,7 @@ class SelfAttention(Attention):
 
 
 class ClassAttention(Attention):
-    """The class token looks at itself and all particles (CaiT, arXiv:2103.17239).
+    """The class token attends to itself and to all particles (CaiT, arXiv:2103.17239).
 
     One query per jet: q · (Wk u + bk) = (Wkᵀ q) · u + constant, and the weighted mean of the values
     Wv u + bv is Wv (mean of u) + bv. So no particle is projected to a key or a value, and the

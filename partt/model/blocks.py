@@ -1,4 +1,4 @@
-"""The blocks of the Particle Transformer: attention and feed-forward layers with their residuals.
+"""The blocks of the Particle Transformer: attention and feed-forward layers with residual connections.
 
 Axes: B jets, P particles of a jet, D width, H heads.
 """
@@ -57,7 +57,7 @@ FEED_FORWARD = {"normformer": NormFormerFeedForward, "swiglu": GatedFeedForward}
 
 
 class ParticleBlock(nn.Module):
-    """Particles look at each other, then each for itself."""
+    """Self-attention, then a per-particle feed-forward."""
 
     def __init__(self, config: ParticleTransformerConfig) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class ParticleBlock(nn.Module):
 
 
 class ClassBlock(nn.Module):
-    """The class token collects what the particles know; no dropout, no pair bias."""
+    """Class attention, then a feed-forward on the class token; no dropout, no pair bias."""
 
     def __init__(self, config: ParticleTransformerConfig) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class ClassBlock(nn.Module):
     ) -> Tensor:
         """Return the token (B, D) from the token, the particles x (B, P, D) and bias (B, 1, 1 + P)."""
         keys = self.norm(torch.cat((token[:, None], x), dim=1))  # (B, 1 + P, D)
-        # The query is the token as it is, not its norm: so the published weights were trained.
+        # The query is the token before the norm: the published weights were trained that way.
         token = token + self.attention_norm(self.attention(token, keys, bias, maps))
         y: Tensor = self.feed_forward(token)
         return y

@@ -1,7 +1,8 @@
-"""From features to tokens, and from pair features to the attention bias.
+"""Embeddings: features -> tokens, pair features -> attention bias.
 
-Axes: T particles of a batch, F features, D width, N pairs, H heads. BatchNorm sees real particles and real
-pairs of the whole batch, because callers hand over packed rows in training.
+In training callers pass packed rows, so BatchNorm sees the real particles and pairs of the whole batch.
+
+Axes: T particles of a batch, F features, D width, N pairs, H heads.
 """
 
 from typing import cast
@@ -18,7 +19,7 @@ PAIRS_IN_CACHE = 4096
 
 
 def batch_norm(x: Tensor, norm: nn.BatchNorm1d) -> Tensor:
-    """Normalise (..., C) over all but the last axis; a single row has no variance: take the running one."""
+    """Normalise (..., C) over all but the last axis; a single row, without variance, by the running one."""
     rows = x.reshape(-1, x.shape[-1])
     if norm.training and len(rows) < 2:
         rows = functional.batch_norm(
@@ -74,7 +75,7 @@ class PairEmbedding(nn.Module):
 
     @property
     def layers(self) -> list[tuple[nn.Linear, nn.BatchNorm1d]]:
-        """Return the Linear and BatchNorm of every layer."""
+        """Linear and BatchNorm of every layer."""
         return cast(
             "list[tuple[nn.Linear, nn.BatchNorm1d]]", list(zip(self.linears, self.norms, strict=True))
         )
@@ -84,7 +85,7 @@ class PairEmbedding(nn.Module):
         if not self.training:
             return self._evaluate(features)
         (first, norm), *others = self.layers
-        # A copy of the transposed weight: its gradient xᵀ g is ten times faster than gᵀ x for 4 inputs.
+        # With a copy of the transposed weight the gradient is xᵀ g: for 4 inputs ten times faster than gᵀ x.
         x = torch.addmm(first.bias, batch_norm(features, self.input_norm), first.weight.T.contiguous())
         for layer, next_norm in others:
             if x.is_cpu and len(x) > 1 and norm.training:
@@ -96,7 +97,7 @@ class PairEmbedding(nn.Module):
         return (functional.gelu(x) if self.num_activations == len(self.layers) else x).T
 
     def _evaluate(self, features: Tensor) -> Tensor:
-        """Evaluate with every BatchNorm folded into its Linear, a cacheful of pairs at a time."""
+        """Evaluate with every BatchNorm folded into its Linear, in chunks that fit the CPU's cache."""
         (first, *others), inputs = self.layers, self.input_norm
         layers = [_folded(*first, inputs), *(_folded(*layer) for layer in others)]
         whole = is_exporting() or not features.is_cpu
@@ -114,7 +115,7 @@ class PairEmbedding(nn.Module):
 def _folded(
     layer: nn.Linear, norm: nn.BatchNorm1d, input_norm: nn.BatchNorm1d | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return weight and bias of norm(layer(input_norm(x))) in evaluation, where a norm is a fixed line."""
+    """Return weight and bias of norm(layer(input_norm(x))) in evaluation, where norms are linear."""
     weight: Tensor = layer.weight
     bias: Tensor = layer.bias
     if input_norm is not None:

@@ -1,8 +1,9 @@
-"""Jets of similar length side by side: the only place where padding exists, and where pairs are counted.
+"""Groups of jets of similar length, the only place with padding; and the pairs of particles in a batch.
 
 Axes: B jets, T particles of all jets, N pairs i >= j of all jets; G jets of a group, P its longest jet.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +19,7 @@ TOLERATED_PADDING = 128  # rows of a group, about what another group costs
 
 @dataclass(frozen=True, eq=False)
 class JetGroup:
-    """Jets of similar length, to be computed as one dense block."""
+    """Jets of similar length, padded to the longest."""
 
     jets: Tensor  # (G,) their positions in the batch
     rows: Tensor  # (G, P) the packed row of every slot; padding repeats some row of the batch
@@ -51,6 +52,22 @@ def take_rows(values: Tensor, rows: Tensor) -> Tensor:
     if len(values) == 0:
         return values.new_zeros(*rows.shape, values.shape[1])
     return values.index_select(0, rows.flatten()).view(*rows.shape, values.shape[1])
+
+
+def split_rows(values: Tensor, groups: Sequence[JetGroup]) -> list[Tensor]:
+    """Return packed values (T, K) group by group, (G, P, K) each."""
+    rows = torch.cat([group.rows.flatten() for group in groups])
+    parts = torch.split(take_rows(values, rows), [group.rows.numel() for group in groups])
+    return [part.view(*group.rows.shape, -1) for part, group in zip(parts, groups, strict=True)]
+
+
+def join_rows(parts: Sequence[Tensor], groups: Sequence[JetGroup], num_rows: int) -> Tensor:
+    """Return values of groups, (G, P, K) each, as packed rows (T, K): the inverse of `split_rows`."""
+    packed = parts[0].new_zeros(num_rows, parts[0].shape[2])
+    for values, group in zip(parts, groups, strict=True):
+        real = slice(None) if group.mask is None else group.mask
+        packed = packed.index_copy(0, group.rows[real].flatten(), values[real].reshape(-1, packed.shape[1]))
+    return packed
 
 
 def pad_jets(offsets: Tensor, min_length: int = 1) -> JetGroup:
@@ -88,13 +105,13 @@ def _cut(sorted_lengths: list[int], max_rows: int, min_length: int) -> list[tupl
 def triangle(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return i and j of the pairs i >= j below `size`, in the order 00 10 11 20 21 22 ... (N,)."""
     pair = torch.arange(size * (size + 1) // 2, device=device)
-    # Pair k stands in row (sqrt(8 k + 1) - 1) / 2: plain operations, so that it can be exported.
+    # Pair k is in row (sqrt(8 k + 1) - 1) / 2; torch.tril_indices cannot be exported.
     i = (((8 * pair + 1).double().sqrt() - 1) / 2).long()
     return i, pair - i * (i + 1) // 2
 
 
 def square(size: int, device: torch.device) -> Tensor:
-    """Return the place of the pair of i and j in `triangle`'s order (P, P)."""
+    """Return the position of the pair i, j in `triangle`'s order (P, P)."""
     slots = torch.arange(size, device=device)
     high = torch.maximum(slots[:, None], slots)
     return high * (high + 1) // 2 + torch.minimum(slots[:, None], slots)
@@ -109,10 +126,17 @@ class PackedPairs:
     offsets: Tensor  # (B,) first pair of every jet
 
     def places(self, group: JetGroup) -> Tensor:
-        """Return where the pair of every two slots of a group stands (G, P, P); padding: anywhere."""
+        """Return the position of the pair of every two slots of a group (G, P, P); arbitrary for padding."""
         size = group.rows.shape[1]
         places = self.offsets[group.jets, None, None] + square(size, self.offsets.device)
         return places.clamp(max=max(len(self.first) - 1, 0))
+
+    def split(self, values: Tensor, groups: Sequence[JetGroup]) -> list[Tensor]:
+        """Return values of pairs (H, N) group by group, as symmetric matrices (H, G, P, P) each."""
+        places = [self.places(group) for group in groups]
+        chosen = values.index_select(1, torch.cat([place.flatten() for place in places]))
+        parts = torch.split(chosen, [place.numel() for place in places], dim=1)
+        return [part.view(-1, *place.shape) for part, place in zip(parts, places, strict=True)]
 
 
 def pack_pairs(offsets: Tensor) -> PackedPairs:

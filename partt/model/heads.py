@@ -1,4 +1,4 @@
-"""Heads: from the embedding of a jet to the outputs of one task.
+"""Heads: embedding of a jet -> outputs of one task.
 
 Axes: B jets, D width of the embedding, O outputs.
 """
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from partt.config import Record
 from partt.model.config_types import Probability, Widths
 
-CLASSES = "classes"  # the head whose outputs are the logits of the classes
+CLASSES = "classes"  # name of the head whose outputs are the logits of the classes
 
 
 class HeadConfig(Record):

@@ -1,4 +1,4 @@
-"""What a Particle Transformer looks at: its attention maps and embeddings, jet by jet.
+"""Attention maps and embeddings of a Particle Transformer, jet by jet.
 
 Axes: B jets, P particles of a jet, D width, H heads, L particle blocks, K class blocks, C classes.
 """
@@ -31,7 +31,7 @@ def inspect_jets(network: Network, inputs: JetInputs) -> list[JetInspection]:
     """Return logits, embedding and attention maps of every jet; the network must be in evaluation mode."""
     backbone = network.backbone
     if not isinstance(backbone, ParticleTransformer):
-        raise ConfigError(f"{network.name} has no attention to look at; Particle Transformers have")
+        raise ConfigError(f"{network.name} has no attention maps; only Particle Transformers have them")
     if network.training:
         raise ValueError("inspect_jets needs network.eval(): dropout would blur the attention maps")
     jets = inputs.main

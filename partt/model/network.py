@@ -1,4 +1,4 @@
-"""What a network is: a backbone that turns jets into embeddings, and a head for each task.
+"""The contract of networks: a backbone that turns jets into embeddings, and a head for each task.
 
 A new architecture is a subclass of `Backbone`; everything else in partt (training, inference, export,
 fine-tuning, import of weights) uses `Network` only.
@@ -24,21 +24,19 @@ Outputs: TypeAlias = dict[str, Tensor]  # head -> (B, O)
 
 @dataclass(frozen=True, eq=False)
 class Embeddings:
-    """What a backbone makes of jets."""
+    """Output of a backbone."""
 
     jets: Tensor  # (B, D)
-    particles: Tensor | None = None  # (T, D') of the first collection, if asked for; zero where trimmed
+    particles: Tensor | None = None  # (T, D') of the first collection, on request; zero if trimmed
 
 
 class Backbone(nn.Module, ABC):
     """Jets -> embeddings: the part of a network that does not depend on the task."""
 
     needs_momenta: str = ""
-    """what the four-momenta are needed for; empty: they are not needed"""
+    """why four-momenta are needed, for the error message; empty: they are not"""
     needs_points: str = ""
-    """what the coordinates are needed for; empty: they are not needed"""
-    has_tokens: ClassVar[bool] = False
-    """whether it has an embedding of every particle"""
+    """why coordinates are needed, for the error message; empty: they are not"""
     min_slots: int = 1
     """the fewest slots that a padded jet must have"""
     no_weight_decay: ClassVar[frozenset[str]] = frozenset()
@@ -48,26 +46,26 @@ class Backbone(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.width = width  # D
-        self.head = head or HeadConfig()  # the heads that go with it
+        self.head = head or HeadConfig()  # of all heads on top of it
 
     @abstractmethod
     def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
-        """Return the embeddings of jets; those of their particles only if asked for."""
+        """Return the embeddings of jets, and on request those of their particles, if it has them."""
 
     def embed_padded(self, inputs: PaddedInputs) -> Tensor:
-        """Return the same embeddings (B, D) from padded jets, by operations that can be exported."""
+        """Return the same embeddings (B, D) of padded jets, using only operations that can be exported."""
         raise NotImplementedError
 
     @property
     def has_padded_twin(self) -> bool:
-        """Whether it can be exported."""
+        """Whether it has `embed_padded`, which export needs."""
         return type(self).embed_padded is not Backbone.embed_padded
 
     def initialise(self, heads: nn.ModuleDict) -> None:
-        """Draw the first weights of backbone and heads; by default, those that torch drew."""
+        """Draw the initial weights of backbone and heads; by default they stay as torch drew them."""
 
     def only_collection(self, shape: InputShape) -> CollectionShape:
-        """Return the one collection of a network that takes no more; an error if it lacks what is needed."""
+        """Return the shape of the only collection, for backbones that take one; check what they need."""
         if len(shape.collections) != 1 or shape.jet_features:
             found = ", ".join([*shape.collections, *shape.jet_features]) or "nothing"
             raise ConfigError(f"{type(self).__name__} takes one collection of particles, found {found}")
@@ -96,7 +94,7 @@ class Network(nn.Module):
         return self.outputs(self.embed(inputs))
 
     def embed(self, inputs: JetInputs) -> Tensor:
-        """Return the embeddings of jets (B, D): what the heads see."""
+        """Return the embeddings of jets (B, D), the input of the heads."""
         embeddings: Embeddings = self.backbone(inputs)
         return embeddings.jets
 
@@ -104,7 +102,7 @@ class Network(nn.Module):
         """Return an embedding of every particle of the first collection (T, D')."""
         tokens: Tensor | None = self.backbone(inputs, with_tokens=True).particles
         if tokens is None:
-            raise ConfigError(f"{self.name} has no embeddings of particles; Particle Transformers have")
+            raise ConfigError(f"{self.name} has no embeddings of particles; the Particle Transformer has")
         return tokens
 
     def outputs(self, embeddings: Tensor) -> Outputs:
@@ -112,7 +110,7 @@ class Network(nn.Module):
         return {name: head(embeddings) for name, head in self.heads.items()}
 
     def forward_padded(self, inputs: PaddedInputs) -> Outputs:
-        """Return the outputs of all heads for padded jets, by operations that can be exported."""
+        """Return the outputs of all heads for padded jets, using only operations that can be exported."""
         return self.outputs(self.backbone.embed_padded(inputs))
 
     @property
@@ -127,7 +125,7 @@ class Network(nn.Module):
 
     @property
     def num_parameters(self) -> int:
-        """How many numbers are trained."""
+        """Number of parameters, frozen ones included."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     @property

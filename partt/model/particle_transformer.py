@@ -16,8 +16,17 @@ from partt.model.attention import mask_to_bias
 from partt.model.blocks import ClassBlock, ParticleBlock
 from partt.model.cpu.prepacked_linear import prepacked_weights
 from partt.model.embeddings import LinearEmbedding, PairEmbedding, ParticleEmbedding
-from partt.model.grouping import JetGroup, group_jets, pack_pairs, square, take_rows, triangle
-from partt.model.initialisation import initialise
+from partt.model.grouping import (
+    JetGroup,
+    group_jets,
+    join_rows,
+    pack_pairs,
+    split_rows,
+    square,
+    take_rows,
+    triangle,
+)
+from partt.model.initialisation import draw_linear_weights, scale_by_depth
 from partt.model.network import Backbone, Embeddings
 from partt.model.particle_transformer_config import ParticleTransformerConfig
 from partt.model.trimming import trim_jets
@@ -26,17 +35,16 @@ from partt.physics.pair_features import PAIR_FEATURES, pair_features
 
 @dataclass(frozen=True, eq=False)
 class AttentionMaps:
-    """Filled by `encode` on request, one entry per block."""
+    """Attention weights, appended by `encode` block by block."""
 
     particles: list[Tensor] = field(default_factory=list)  # (H, G, P, P) each
-    token: list[Tensor] = field(default_factory=list)  # (G, H, 1 + P) each; the token itself comes first
+    token: list[Tensor] = field(default_factory=list)  # (G, H, 1 + P) each; the token itself is first
 
 
 class ParticleTransformer(Backbone):
-    """Particles and pairs of particles -> self-attention -> a class token that attends to the particles."""
+    """Self-attention among particles, biased by pair features, then class attention (fig. 3 of the paper)."""
 
     config: ParticleTransformerConfig
-    has_tokens: ClassVar[bool] = True
     no_weight_decay: ClassVar[frozenset[str]] = frozenset({"class_token"})
 
     def __init__(self, config: ParticleTransformerConfig, shape: InputShape) -> None:
@@ -52,7 +60,7 @@ class ParticleTransformer(Backbone):
         self.norm = nn.LayerNorm(config.width)
 
     def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
-        """Return the class tokens of jets after the last block (B, D), and the tokens of particles (T, D)."""
+        """Return the class tokens after the last block (B, D), and on request the particle tokens (T, D)."""
         jets, kept = inputs.main, None
         if self.training and self.config.trim:
             kept, offsets = trim_jets(jets.offsets)
@@ -69,7 +77,10 @@ class ParticleTransformer(Backbone):
         embeddings: Tensor = self.norm(torch.cat(class_tokens)[in_order])
         if not with_tokens:
             return Embeddings(embeddings)
-        return Embeddings(embeddings, _ungroup(tokens, groups, kept, len(inputs.main.features)))
+        packed = join_rows(tokens, groups, len(jets.features))
+        if kept is not None:
+            packed = packed.new_zeros(len(inputs.main.features), self.width).index_copy(0, kept, packed)
+        return Embeddings(embeddings, packed)
 
     def embed_padded(self, inputs: PaddedInputs) -> Tensor:
         """Return the embeddings (B, D) of padded jets."""
@@ -81,7 +92,10 @@ class ParticleTransformer(Backbone):
     def encode(
         self, x: Tensor, bias: Tensor | None, mask: Tensor | None, maps: AttentionMaps | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return class tokens (G, D) and tokens (G, P, D) from tokens, bias (H, G, P, P) and mask (G, P)."""
+        """Return class tokens (G, D) and particle tokens (G, P, D) after all blocks.
+
+        From embedded particles x (G, P, D), pair bias (H, G, P, P) and mask (G, P).
+        """
         class_bias = None
         if mask is not None:
             hidden = mask_to_bias(mask, x.dtype)  # (G, P)
@@ -95,7 +109,7 @@ class ParticleTransformer(Backbone):
         return token, x
 
     def embed_group(self, features: Tensor, momenta: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return tokens (G, P, D) and the pair bias (H, G, P, P) of a padded group of jets."""
+        """Return embedded particles (G, P, D) and pair bias (H, G, P, P) of padded jets (G, P, ...)."""
         x = self.particle_embedding(features)
         if self.pair_embedding is None or momenta is None:
             return x, None
@@ -108,7 +122,7 @@ class ParticleTransformer(Backbone):
     def _embed_groups(
         self, jets: Collection, groups: Sequence[JetGroup]
     ) -> Iterable[tuple[Tensor, Tensor | None]]:
-        """Embed group by group: in evaluation jets do not affect each other, and a group fits the cache."""
+        """Embed group by group: in evaluation jets are independent, and a group fits the CPU's cache."""
         for group in groups:
             momenta = None if jets.momenta is None else take_rows(jets.momenta, group.rows)
             yield self.embed_group(take_rows(jets.features, group.rows), momenta)
@@ -116,36 +130,20 @@ class ParticleTransformer(Backbone):
     def _embed_batch(
         self, jets: Collection, groups: Sequence[JetGroup]
     ) -> Iterable[tuple[Tensor, Tensor | None]]:
-        """Embed the real particles and pairs of the whole batch, which BatchNorm must see, then group."""
-        x = self.particle_embedding(jets.features)  # (T, D)
-        rows = torch.cat([group.rows.flatten() for group in groups])
-        xs = torch.split(take_rows(x, rows), [group.rows.numel() for group in groups])
-        tokens = [x.view(*group.rows.shape, -1) for x, group in zip(xs, groups, strict=True)]
+        """Embed all real particles and pairs of the batch at once, because of BatchNorm, then group them."""
+        xs = split_rows(self.particle_embedding(jets.features), groups)
         if self.pair_embedding is None or jets.momenta is None or len(jets.momenta) == 0:
-            return [(x, None) for x in tokens]
+            return [(x, None) for x in xs]
         pairs = pack_pairs(jets.offsets)
         bias = self.pair_embedding(pair_features(jets.momenta, pairs.first, pairs.second))  # (H, N)
-        places = [pairs.places(group).flatten() for group in groups]
-        biases = bias.index_select(1, torch.cat(places)).split([len(place) for place in places], dim=1)
-        return [
-            (x, bias.view(-1, len(x), x.shape[1], x.shape[1])) for x, bias in zip(tokens, biases, strict=True)
-        ]
+        return zip(xs, pairs.split(bias, groups), strict=True)
 
     def initialise(self, heads: nn.ModuleDict) -> None:
-        """Draw the first weights as the published network does."""
-        initialise(self, heads)
-
-
-def _ungroup(
-    tokens: Sequence[Tensor], groups: Sequence[JetGroup], kept: Tensor | None, num_rows: int
-) -> Tensor:
-    """Return grouped tokens (G, P, D) as packed rows (T, D); zeros for particles that were trimmed."""
-    packed = tokens[0].new_zeros(num_rows, tokens[0].shape[2])
-    for x, group in zip(tokens, groups, strict=True):
-        rows = group.rows.flatten() if group.mask is None else group.rows[group.mask]
-        values = x.flatten(0, 1) if group.mask is None else x[group.mask]
-        packed = packed.index_copy(0, rows if kept is None else kept[rows], values)
-    return packed
+        """Draw the initial weights as the published network does; the pair embedding keeps torch's."""
+        nn.init.trunc_normal_(self.class_token, std=0.02)
+        own = [item for item in self.named_modules() if not item[0].startswith("pair_embedding.")]
+        draw_linear_weights([*own, *heads.named_modules()])
+        scale_by_depth(self.blocks)
 
 
 def _particle_embedding(config: ParticleTransformerConfig, num_features: int) -> nn.Module:

@@ -1,4 +1,4 @@
-"""The configurations of the Particle Transformer (arXiv:2202.03772)."""
+"""Config and sizes of the Particle Transformer (arXiv:2202.03772)."""
 
 from typing import Literal, Self
 
@@ -27,7 +27,7 @@ class ParticleTransformerConfig(Record):
     attention_dropout: Probability = 0.1
     activation_dropout: Probability = 0.1
     trim: bool = False
-    """in training, cut each batch to a random quantile of its multiplicities"""
+    """in training, drop random particles of jets above a random quantile of the multiplicities of a batch"""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -39,7 +39,7 @@ class ParticleTransformerConfig(Record):
 def small(
     width: int, num_heads: int, num_blocks: int, num_class_blocks: int, pair_width: int
 ) -> dict[str, object]:
-    """Return the keys of a size of arXiv:2608.02735: pre-norm SwiGLU blocks, linear embedding."""
+    """Return the settings of a size of arXiv:2608.02735: pre-norm SwiGLU blocks, linear embedding."""
     return {
         "width": width,
         "num_heads": num_heads,
@@ -59,4 +59,4 @@ PRESETS: dict[str, dict[str, object]] = {
     "part_s": small(64, 4, 5, 1, 32),
     "part_m": small(128, 8, 6, 2, 64),
 }
-"""name -> the keys in which it differs from the published network"""
+"""name -> settings that differ from the published network"""

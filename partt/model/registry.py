@@ -1,6 +1,6 @@
-"""Networks by name: the Particle Transformer and its sizes, its rivals, and a user's own.
+"""Networks by name: sizes of the Particle Transformer, baselines, plug-ins.
 
-A user's network is found through an entry point of the group `partt.models` that gives a `NetworkKind`:
+A plug-in is an entry point in `partt.models` that refers to a `NetworkKind`:
 
     [project.entry-points."partt.models"]
     my_network = "my_package.network:KIND"
@@ -29,8 +29,8 @@ ENTRY_POINT_GROUP = "partt.models"
 class NetworkKind:
     """A config class and the backbone that is built from it.
 
-    `backbone` takes the config and the shape of the inputs; `preset` are keys of the config that differ from
-    its defaults under this name.
+    `backbone` takes the config and the shape of the inputs; `preset`: settings of this name that differ from
+    the defaults of the config.
     """
 
     config_type: type[Record]
@@ -38,7 +38,7 @@ class NetworkKind:
     preset: Mapping[str, object] = field(default_factory=dict)
 
 
-# name -> (module, config class, backbone): imported when asked for
+# name -> (module, config class, backbone), imported on demand
 _BASELINES = {
     "particlenet": ("particlenet", "ParticleNetConfig", "ParticleNet"),
     "pfn": ("pfn", "PFNConfig", "PFN"),
@@ -82,7 +82,7 @@ def network_kind(name: str) -> NetworkKind:
 
 
 def network_config(name: str, options: Mapping[str, object] | None = None) -> Record:
-    """Return the config of a named network with some of its keys changed."""
+    """Return the config of a named network with some settings changed."""
     kind = network_kind(name)
     try:
         return kind.config_type.model_validate({**kind.preset, **(options or {})})
@@ -92,5 +92,5 @@ def network_config(name: str, options: Mapping[str, object] | None = None) -> Re
 
 
 def build_network(name: str, config: Record, shape: InputShape, heads: Mapping[str, int]) -> Network:
-    """Build a network with new weights, drawn from torch's random numbers; `heads`: task -> outputs."""
+    """Build a network with new weights, drawn with torch's global generator; `heads`: name -> outputs."""
     return Network(name, network_kind(name).backbone(config, shape), heads)

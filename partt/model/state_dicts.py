@@ -7,7 +7,7 @@ from torch import Tensor
 
 from partt.model.heads import CLASSES
 
-# the start of a name in format 1 -> now; the first that fits
+# prefix of a name in format 1 -> prefix now; the first match counts
 _STARTS = (
     (re.compile(r"head\.(?=weight|bias)"), f"heads.{CLASSES}.output."),
     (re.compile(r"head\.0\."), f"heads.{CLASSES}.hidden.0."),  # P-CNN
@@ -19,17 +19,17 @@ _STARTS = (
 
 
 def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors under longer names."""
+    """Return the tensors with a prefix before their names."""
     return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
 
 
 def without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return those tensors whose names start with the prefix, under the rest of their names."""
+    """Return the tensors whose names start with the prefix, without it."""
     return {name.removeprefix(prefix): item for name, item in tensors.items() if name.startswith(prefix)}
 
 
 def renamed_from_format_1(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of a file of format 1 under today's names."""
+    """Return the weights of a file of format 1 with current names."""
     return {_renamed(name): tensor for name, tensor in weights.items()}
 
 

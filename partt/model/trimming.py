@@ -1,4 +1,4 @@
-"""The regulariser of the published training: long jets of a batch lose random particles.
+"""Trimming, a regularisation of the published training: long jets of a batch lose random particles.
 
 Axes: B jets.
 """
@@ -13,9 +13,9 @@ QUANTILES = (0.9, 1.02)  # q is drawn uniformly from here; above 1 nothing is cu
 
 
 def trim_jets(offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Cut a batch with offsets (B + 1) to a random quantile of its multiplicities.
+    """Trim jets with offsets (B + 1) to a random quantile of their multiplicities.
 
-    Return the rows that stay, in order, and the new offsets. Which particles a long jet loses is random.
+    Return the rows that are kept, in order, and the new offsets. Long jets lose random particles.
     """
     lengths = offsets.diff()
     quantile = torch.empty((), dtype=torch.float64, device=offsets.device).uniform_(*QUANTILES).clamp(max=1)

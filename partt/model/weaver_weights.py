@@ -1,8 +1,8 @@
-"""Weights of weaver-core's ParticleTransformer and ParticleNet <-> partt's networks.
+"""Weights of weaver-core's ParticleTransformer and ParticleNet <-> weights of partt's networks.
 
-Two dialects exist under the same shapes. weaver-core 0.4 scales heads with a contraction that also moves
-channel h * (D / H) + d to d * H + h; weaver-core >= 0.5 does not move channels. Loading one as the other
-gives chance-level output without any complaint, so an import must know the dialect.
+Two dialects have the same shapes. weaver-core 0.4 scales heads with a contraction that also moves channel
+h * (D / H) + d to d * H + h; weaver-core >= 0.5 does not move channels. Loading one as the other gives
+random guesses without an error, so an import must know the dialect.
 """
 
 import pickle
@@ -23,7 +23,7 @@ from partt.model.particle_transformer_config import ParticleTransformerConfig
 State: TypeAlias = dict[str, Tensor]
 Dialect: TypeAlias = Literal["0.4", "0.5"]
 
-_BLOCK_PARTS = (  # weaver's name inside a block, ours
+_BLOCK_PARTS = (  # weaver's name inside a block, partt's
     ("pre_attn_norm", "norm"),
     ("attn.in_proj", "attention.in_proj"),
     ("attn.out_proj", "attention.out_proj"),
@@ -45,7 +45,7 @@ def import_particle_transformer(
 ) -> tuple[ParticleTransformerConfig, State]:
     """Return the config and the state dict of the network in a weaver state dict.
 
-    The config is read off the shapes; `pair_last_activation` leaves no trace in them (weaver's
+    The config follows from the shapes, except for `pair_last_activation` (weaver's
     `use_pre_activation_pair=False`, as in the published networks, keeps the last activation).
     """
     weaver_state = strip_prefix(weaver_state)
@@ -72,7 +72,7 @@ def export_particle_transformer(
 ) -> State:
     """Return the weaver state dict of a network: the inverse of the import."""
     if config.block != "normformer" or config.embedding != "mlp":
-        raise DataError("weaver-core has no network like this one: only part and part_plain can be exported")
+        raise DataError("weaver-core has no such network: only part and part_plain can be exported")
     state = dict(state)
     if dialect == "0.4":
         state = _move_channels(state, config, to="0.4")
@@ -91,7 +91,7 @@ def export_particle_transformer(
 def import_particlenet(weaver_state: Mapping[str, Tensor]) -> tuple[ParticleNetConfig, State]:
     """Return the config and the state dict of the ParticleNet in a weaver state dict.
 
-    The config is read off the shapes, but for the number of neighbours, which is taken as published (16).
+    The config follows from the shapes, except for the number of neighbours: 16, as published.
     """
     state = strip_prefix(weaver_state)
     widths: dict[int, list[int]] = {}
@@ -99,7 +99,7 @@ def import_particlenet(weaver_state: Mapping[str, Tensor]) -> tuple[ParticleNetC
         if match := re.fullmatch(r"edge_convs\.(\d+)\.convs\.(\d+)\.weight", name):
             widths.setdefault(int(match[1]), []).append(len(tensor))
     if not widths or "fc.0.0.weight" not in state:
-        raise DataError("not a ParticleNet: no edge_convs.*, fc.0.0.weight; is --arch right?")
+        raise DataError("not a ParticleNet: edge_convs.* or fc.0.0.weight is missing; is --arch correct?")
     config = ParticleNetConfig(
         convolutions=tuple(tuple(widths[index]) for index in sorted(widths)),
         hidden_width=len(state["fc.0.0.weight"]),
@@ -122,7 +122,7 @@ def _particlenet_name(weaver: str) -> str:
 
 
 def _with_start(name: str, starts: Mapping[str, str]) -> str:
-    """Exchange the start of a name."""
+    """Replace the prefix of a name."""
     for start, other in starts.items():
         if name.startswith(start):
             return other + name.removeprefix(start)
@@ -130,17 +130,17 @@ def _with_start(name: str, starts: Mapping[str, str]) -> str:
 
 
 def read_weaver_file(path: str | Path) -> State:
-    """Read a .pt file that holds a state dict, on the CPU, tensors only: nothing in it is executed."""
+    """Read a .pt file with a state dict to the CPU; only tensors are accepted, so no code can run."""
     try:
-        with warnings.catch_warnings():  # of a foreign pickle, which is refused anyway
+        with warnings.catch_warnings():  # about foreign pickles, which are refused anyway
             warnings.filterwarnings("ignore", "Detected pickle protocol")
             state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise DataError(f"no such file: {path}") from error
     except pickle.UnpicklingError as error:
         raise DataError(
-            f"{path} is refused: it is damaged, or holds more than tensors, which could execute anything; "
-            "save the state dict alone, with torch.save(model.state_dict(), file)"
+            f"{path} is damaged, or contains more than tensors and could execute code; save only the state "
+            "dict, with torch.save(model.state_dict(), file)"
         ) from error
     except (OSError, RuntimeError, EOFError, KeyError, ValueError, AttributeError) as error:
         raise DataError(f"cannot read {path} as a state dict: {error}") from error
@@ -150,7 +150,7 @@ def read_weaver_file(path: str | Path) -> State:
 
 
 def strip_prefix(state: Mapping[str, Tensor]) -> State:
-    """Remove what wrappers put before the names: `module.` (DataParallel) and `mod.` (weaver's nets)."""
+    """Remove the prefixes of wrappers: `module.` (DataParallel) and `mod.` (weaver's networks)."""
     names = list(state)
     for prefix in ("module.", "mod."):
         if names and all(name.startswith(prefix) for name in names):
@@ -159,10 +159,10 @@ def strip_prefix(state: Mapping[str, Tensor]) -> State:
 
 
 def tell_dialect(weaver_state: Mapping[str, Tensor], given: Dialect | None) -> Dialect:
-    """Return the dialect of a Particle Transformer's weights, from its names or as given.
+    """Return the dialect of a Particle Transformer's weights, from their names or as given.
 
-    Only 0.4 writes `attn.in_proj_weight`: 0.5 renames it as it reads. `attn.in_proj.weight` proves
-    nothing: it is in what 0.5 trained and also in what 0.4 trained and 0.5 only saved again.
+    Only 0.4 writes `attn.in_proj_weight`; 0.5 renames it when it loads a file. `attn.in_proj.weight` proves
+    nothing: 0.5 writes it, also for weights that 0.4 trained.
     """
     if any(name.endswith("attn.in_proj_weight") for name in weaver_state):
         if given == "0.5":
@@ -172,15 +172,15 @@ def tell_dialect(weaver_state: Mapping[str, Tensor], given: Dialect | None) -> D
         return "0.4"
     if given is None and any(name.endswith("c_attn") for name in weaver_state):
         raise DataError(
-            "the names in this file do not tell whether weaver-core 0.4 or 0.5 trained it, and the wrong "
-            "answer gives nonsense: say --dialect 0.5 if it was trained with weaver-core >= 0.5, or "
-            "--dialect 0.4 if it was trained with an older one and saved again later"
+            "the names of the weights do not show whether weaver-core 0.4 or 0.5 trained them, and the wrong "
+            "choice gives wrong scores: use --dialect 0.5 if weaver-core >= 0.5 trained them, or "
+            "--dialect 0.4 if an older version trained them and a newer one saved them again"
         )
     return given or "0.5"
 
 
 def _names(config: ParticleTransformerConfig) -> dict[str, str]:
-    """Return weaver's name -> ours, of modules and of parameters that are not in a module."""
+    """Return weaver's names -> partt's, of modules and of parameters outside of modules."""
     names = {"cls_token": "class_token", "norm": "norm"}
     names["embed.input_bn"] = "particle_embedding.input_norm"
     for index in range(len(config.embedding_widths) + 1):
@@ -202,7 +202,7 @@ def _names(config: ParticleTransformerConfig) -> dict[str, str]:
 
 
 def _read_config(state: Mapping[str, Tensor], *, pair_last_activation: bool) -> ParticleTransformerConfig:
-    """Read the network's shape off the shapes of its weights."""
+    """Return the config that follows from the shapes of the weights."""
 
     def widths(pattern: str) -> list[int]:
         found = {int(match[1]): state[name] for name in state if (match := re.fullmatch(pattern, name))}
@@ -216,7 +216,7 @@ def _read_config(state: Mapping[str, Tensor], *, pair_last_activation: bool) -> 
     missing = [name for name in needed if name not in state]
     if missing or not embedding or not num_class_blocks:
         what = ", ".join(missing) or "embed.embed.*, cls_blocks.*"
-        raise DataError(f"not a Particle Transformer as published: no {what}; is --arch right?")
+        raise DataError(f"not a published Particle Transformer: {what} is missing; is --arch correct?")
     return ParticleTransformerConfig(
         width=state["cls_token"].shape[-1],
         num_heads=len(state["blocks.0.c_attn"]),
@@ -230,7 +230,7 @@ def _read_config(state: Mapping[str, Tensor], *, pair_last_activation: bool) -> 
 
 
 def _move_channels(state: Mapping[str, Tensor], config: ParticleTransformerConfig, to: Dialect) -> State:
-    """Fold the head scales into out_proj and permute its rows: exact, block by block."""
+    """Fold the head scales into out_proj and permute its rows, which is exact."""
     num_heads = config.num_heads
     head_dim = config.width // num_heads
     order = torch.arange(config.width).view(num_heads, head_dim).T.flatten()

@@ -12,13 +12,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from partt.data.jet_batch import Positions
 from partt.errors import OutputError, ParttError
 from partt.jobs.dask_cluster import LostTaskError, dask_client
 from partt.model.cpu.allocator import keep_freed_memory
 from partt.prediction.chunks import ChunkTask, attempt_chunk
 from partt.prediction.options import Options
 from partt.scores.scores import Scores
-from partt.tagger.inference import BatchScores, Positions, sharing_threads
+from partt.tagger.inference import BatchScores, sharing_threads
 from partt.tagger.loading import load_tagger
 from partt.tagger.tagger import Tagger
 

@@ -1,1 +1,1 @@
-"""A trained network with all that is needed to use it: files, inference, the ones that partt ships."""
+"""Taggers, trained networks with everything needed to use them: files, inference, shipped taggers."""

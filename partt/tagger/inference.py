@@ -1,7 +1,7 @@
-"""Variables -> scores: the selected jets in batches of similar length, whatever runs the network.
+"""Variables -> scores: selected jets in batches of similar length, for torch and onnxruntime.
 
-Every operation runs on one thread, and which jets share a batch depends on the jets alone: results are the
-same however many threads share the batches.
+Every operation runs on one thread, and batches depend only on the jets, so results do not depend on the
+number of threads that share the batches.
 
 Axes: N jets, B jets of a batch, C classes, D width of the embedding.
 """
@@ -18,15 +18,14 @@ import numpy.typing as npt
 import torch
 
 from partt.data.config.data_config import DataConfig
+from partt.data.jet_batch import Positions
 from partt.data.variables import Variables, passes_selection
 from partt.model.cpu.allocator import keep_freed_memory
-
-Positions: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class BatchScores:
-    """What a network says of the jets of a batch."""
+    """Scores of the jets of a batch, and embeddings on request."""
 
     probabilities: npt.NDArray[np.floating]  # (B, C)
     embeddings: npt.NDArray[np.float32] | None = None  # (B, D)
@@ -36,7 +35,7 @@ Each: TypeAlias = Callable[[Callable[[Positions], BatchScores], Sequence[Positio
 
 
 class RunnableJets(Protocol):
-    """Jets in the form that a network takes."""
+    """Jets prepared for a network."""
 
     @property
     def lengths(self) -> Positions:
@@ -44,7 +43,7 @@ class RunnableJets(Protocol):
 
     @property
     def bad(self) -> npt.NDArray[np.bool_]:
-        """Jets that the network must not see (N,)."""
+        """Jets with inputs that are NaN or infinite, which the network must not get (N,)."""
 
     def run(self, batch: Positions) -> BatchScores:
         """Return the scores of some of the jets."""
@@ -52,12 +51,12 @@ class RunnableJets(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TaggedJets:
-    """Scores of all jets: NaN for those that are not selected, or bad."""
+    """Scores of all jets; NaN if a jet is not selected, or bad."""
 
     probabilities: npt.NDArray[np.float64]  # (N, C)
     embeddings: npt.NDArray[np.float32] | None  # (N, D)
     selected: npt.NDArray[np.bool_]  # (N,)
-    bad: npt.NDArray[np.bool_]  # (N,) selected, but an input or an output is not finite
+    bad: npt.NDArray[np.bool_]  # (N,) selected, but an input or output is NaN or infinite
 
 
 def score_jets(
@@ -69,9 +68,9 @@ def score_jets(
     embedding_width: int | None = None,
     each: Each = map,
 ) -> TaggedJets:
-    """Return the scores of jets; `each` computes batches like `map`, in any way that keeps their order.
+    """Return the scores of jets; `each` is like `map` and may compute several batches at a time.
 
-    Batches have about `rows_per_batch` particles. With `embedding_width`, batches must have embeddings too.
+    Batches have about `rows_per_batch` particles. With `embedding_width`, they must have embeddings.
     """
     selected = passes_selection(config, variables, "predict")
     places = np.flatnonzero(selected)
@@ -91,7 +90,7 @@ def score_jets(
 
 
 def length_batches(lengths: npt.NDArray[np.int64], jets: Positions, max_rows: int) -> list[Positions]:
-    """Sort some jets by length (N,), longest first; cut them into batches of about `max_rows` particles."""
+    """Sort jets by their lengths, longest first, and cut them into batches of about `max_rows` particles."""
     order = jets[np.argsort(-lengths[jets], kind="stable")]
     rows = np.cumsum(np.maximum(lengths[order], 1))
     batch_of_jet = (rows - 1) // max_rows
@@ -103,7 +102,7 @@ def length_batches(lengths: npt.NDArray[np.int64], jets: Positions, max_rows: in
 def sharing_threads(num_threads: int | None = None) -> Iterator[Each]:
     """Yield an `each` that shares batches between threads (default: as many as torch uses).
 
-    Meanwhile torch uses one thread for each operation: no sum then depends on the number of threads.
+    In the meantime torch uses one thread per operation, so that no sum depends on the number of threads.
     """
     keep_freed_memory()
     before = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Find and load a tagger: a file, a run folder, or one that partt ships."""
+"""Find and load a tagger: a file, a run folder, or a shipped tagger."""
 
 from pathlib import Path
 from typing import Literal
@@ -13,32 +13,34 @@ BEST_OF_RUN = f"best{tagger_file.SUFFIX}"  # the tagger of a run folder
 
 
 def load_tagger(name_or_path: str | Path, engine: Literal["torch", "onnx"] | None = None) -> Tagger:
-    """Load a tagger: a file, a run folder, or the name of one that partt ships.
+    """Load a tagger: a file, a run folder, or the name of a shipped tagger.
 
-    Files of `partt export` (.onnx) run in onnxruntime, all others in torch; `engine` must fit if it is given.
-    A tagger file is checked, and its reference jets are computed again.
+    Files of `partt export` (.onnx) run in onnxruntime, all others in torch; an `engine` that does not match
+    is an error. A tagger file is checked, and the outputs of its reference jets are computed again.
     """
     exported = Path(name_or_path).suffix == onnx_file.SUFFIX
     if engine == "onnx" and not exported:
         raise ConfigError(
-            f"--engine onnx runs files that `partt export` makes ({onnx_file.SUFFIX}), not {name_or_path}"
+            f"--engine onnx runs files of `partt export` ({onnx_file.SUFFIX}), not {name_or_path}"
         )
     if engine == "torch" and exported:
-        raise ConfigError(f"{name_or_path} is an exported tagger: --engine onnx runs it")
+        raise ConfigError(f"{name_or_path} is an exported tagger: use --engine onnx")
     return onnx_file.load_onnx_tagger(name_or_path) if exported else load_torch_tagger(name_or_path)
 
 
 def load_torch_tagger(name_or_path: str | Path) -> tagger_file.TorchTagger:
-    """Load a tagger whose network is needed itself, in evaluation mode: not an exported one."""
+    """Load a tagger with its torch network, in evaluation mode; exported taggers have none."""
     return tagger_file.read_tagger(find_tagger(name_or_path))
 
 
 def find_tagger(name_or_path: str | Path) -> Path:
-    """Return the file of a tagger: itself, the best one of a run folder, or one that partt ships."""
+    """Return the file of a tagger: the path itself, the best one of a run folder, or a shipped one."""
     path, shipped = Path(name_or_path), shipped_taggers()
     if path.is_dir():
         if not (path / BEST_OF_RUN).is_file():
-            raise DataError(f"the folder {path} has no {BEST_OF_RUN}; has its training ended an epoch yet?")
+            raise DataError(
+                f"the folder {path} has no {BEST_OF_RUN}; has its training finished an epoch yet?"
+            )
         return path / BEST_OF_RUN
     if path.suffix or len(path.parts) != 1 or path.exists():
         return path

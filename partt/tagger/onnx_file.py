@@ -1,6 +1,6 @@
-"""One .onnx file = a tagger as `partt export` makes it: what it says of itself, and how jets are fed to it.
+"""Exported taggers, .onnx files of `partt export`: header, inputs, inference in onnxruntime.
 
-Nothing outside of the file is read, and loading it executes nothing but its own operators.
+No other file is read, and no code but the ONNX operators runs.
 
 Axes: N jets, B jets of a batch, P slots, F features, C classes.
 """
@@ -22,38 +22,40 @@ import partt
 from partt.config import Record, parse_record
 from partt.data.config.data_config import DataConfig, branches_to_read
 from partt.data.jagged import Array, Column, Jagged, take_rows
-from partt.data.jet_batch import JetBatch, take_inputs
+from partt.data.jet_batch import JetBatch, Positions, take_inputs
 from partt.data.packing import pack
 from partt.data.variables import Variables, renamed_branch
 from partt.errors import ConfigError, DataError
-from partt.tagger.inference import BatchScores, Each, Positions, TaggedJets, score_jets
+from partt.tagger.inference import BatchScores, Each, TaggedJets, score_jets
 from partt.tagger.tagger import Tagger
+
+InputKind: TypeAlias = Literal["raw", "standardised"]
 
 SUFFIX = ".onnx"
 PRODUCER = "partt"
 FORMAT_VERSION = 1
 NUM_PARTICLES = "num_particles"
-ROWS_PER_BATCH = 1024  # particles: what onnxruntime is fastest with on a CPU (benchmarks/bench_export.py)
+ROWS_PER_BATCH = 1024  # particles; fastest in onnxruntime on a CPU (benchmarks/bench_export.py)
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Feed: TypeAlias = dict[str, Floats]
 
 
 class OnnxHeader(Record):
-    """What the file says of itself, in its metadata: texts as they are, the rest as JSON."""
+    """Metadata of the file: strings unchanged, other values as JSON."""
 
     format_version: Literal[1] = 1
-    inputs: Literal["raw", "standardised"]
+    inputs: InputKind
     network: str
     class_names: list[str]
     units: dict[str, str]  # of the inputs
-    largest_difference: float  # between its scores and torch's, when it was made
+    largest_difference: float  # between its scores and torch's, at export
     tagger_sha256: str
     versions: dict[str, str]
     data_config: str
 
     def to_metadata(self) -> dict[str, str]:
-        """Return the header as texts."""
+        """Return the header as strings."""
         fields = self.model_dump(mode="json")
         return {
             name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()
@@ -61,7 +63,7 @@ class OnnxHeader(Record):
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> "OnnxHeader":
-        """Return the header that is written in metadata; a ValueError if there is none."""
+        """Return the header in metadata; a ValueError if it is missing or invalid."""
         texts = {name for name, kind in cls.model_fields.items() if kind.annotation is str} | {"inputs"}
         found = {name: metadata[name] for name in cls.model_fields if name in metadata}
         return cls.model_validate(
@@ -84,7 +86,7 @@ class OnnxTagger(Tagger):
 
     @property
     def network_name(self) -> str:
-        """The network that was exported."""
+        """The name of the network that was exported."""
         return self.header.network
 
     def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
@@ -96,16 +98,16 @@ class OnnxTagger(Tagger):
         )
 
     def require_embeddings(self) -> None:
-        """Raise an error: exported files have scores only."""
-        raise ConfigError("an exported tagger gives scores, no embeddings: use the tagger file")
+        """Raise an error: exported taggers have no embeddings."""
+        raise ConfigError("an exported tagger has no embeddings: use the tagger file")
 
     def move_to(self, device: str) -> None:
-        """Raise an error, unless it is the CPU."""
+        """Raise an error unless the device is the CPU."""
         if device not in {"auto", "cpu"}:
-            raise ConfigError(f"--device {device}: exported taggers run on the CPU here")
+            raise ConfigError(f"--device {device}: exported taggers run on the CPU only")
 
     def with_hash(self) -> Self:
-        """Return itself: a file has a hash."""
+        """Return the tagger itself, which always has a hash."""
         return self
 
     def to_bytes(self) -> bytes:
@@ -114,7 +116,7 @@ class OnnxTagger(Tagger):
 
 
 class _OnnxJets:
-    """Jets to be fed to a session of onnxruntime."""
+    """Jets for a session of onnxruntime."""
 
     def __init__(self, tagger: OnnxTagger, variables: Variables) -> None:
         self.session = tagger.session
@@ -131,11 +133,11 @@ class _OnnxJets:
 
 @dataclass(frozen=True, eq=False)
 class RawJets:
-    """Branches, to be fed as they are."""
+    """Raw branches as inputs."""
 
-    columns: Mapping[str, Column]  # by the names of the inputs
+    columns: Mapping[str, Column]  # by name of the input
     lengths: npt.NDArray[np.int64]  # (N,)
-    bad: npt.NDArray[np.bool_]  # (N,) not to be fed
+    bad: npt.NDArray[np.bool_]  # (N,) none: the file itself gives NaN
 
     def feed(self, batch: Positions) -> Feed:
         """Return the inputs of some jets: (B, P) values per particle, (B,) values and particles per jet."""
@@ -149,7 +151,7 @@ class RawJets:
 
 @dataclass(frozen=True, eq=False)
 class StandardisedJets:
-    """Jets with standardised features, to be fed as weaver-core does."""
+    """Standardised inputs, as in weaver-core."""
 
     jets: JetBatch
 
@@ -161,7 +163,7 @@ class StandardisedJets:
 
     @property
     def bad(self) -> npt.NDArray[np.bool_]:
-        """Jets that are not to be fed (N,)."""
+        """Jets with inputs that are NaN or infinite (N,)."""
         bad: npt.NDArray[np.bool_] = self.jets.bad.numpy()
         return bad
 
@@ -184,10 +186,8 @@ class StandardisedJets:
         return feed
 
 
-def feeder(
-    inputs: Literal["raw", "standardised"], config: DataConfig, variables: Variables
-) -> RawJets | StandardisedJets:
-    """Return jets so that they can be fed to a file with these inputs."""
+def feeder(inputs: InputKind, config: DataConfig, variables: Variables) -> RawJets | StandardisedJets:
+    """Return jets in the form that a file with these inputs takes."""
     if inputs == "standardised":
         return StandardisedJets(pack(config, variables))
     names = raw_branches(config)
@@ -197,16 +197,16 @@ def feeder(
 
 
 def raw_branches(config: DataConfig) -> dict[str, str]:
-    """Map the branches that the inputs are made of to their names in the files, which name the inputs."""
+    """Return the branches that the inputs need -> their names in the files, which are the input names."""
     needed = branches_to_read(config, config.input_names)
     branches = {name: renamed_branch(config, name) for name in sorted(needed)}
     if NUM_PARTICLES in branches.values():
-        raise ConfigError(f"a branch is called {NUM_PARTICLES}, as the number of particles in exported files")
+        raise ConfigError(f"a branch is called {NUM_PARTICLES}, like an input of exported files; rename it")
     return branches
 
 
 def run_session(session: Any, feed: Feed) -> Floats:
-    """Return scores (B, C); inputs that the file does not have are left out."""
+    """Return scores (B, C); values that are not an input of the file are left out."""
     known = {item.name for item in session.get_inputs()}
     outputs = session.run(None, {name: values for name, values in feed.items() if name in known})
     return np.stack(outputs, axis=1) if outputs[0].ndim == 1 else outputs[0]
@@ -222,7 +222,7 @@ def _common_lengths(columns: Mapping[str, Column], variables: Variables) -> npt.
             raise DataError(
                 f"{variables.url}, entry {variables.entries[jet]}: {name} has {int(column.lengths[jet])} "
                 f"values, but {first} has {int(reference.lengths[jet])}; all branches of a jet's particles "
-                "need one value for each of them"
+                "need one value per particle"
             )
     return reference.lengths
 
@@ -242,7 +242,7 @@ def _floats(values: Array) -> Floats:
 
 
 def load_onnx_tagger(path: str | Path) -> OnnxTagger:
-    """Load an exported tagger; anything but a complete file of `partt export` is an error."""
+    """Load an exported tagger; a damaged file, or one of another program, is an error."""
     path = Path(path)
     try:
         contents = path.read_bytes()
@@ -258,7 +258,7 @@ def load_onnx_tagger(path: str | Path) -> OnnxTagger:
             f"versions up to {FORMAT_VERSION}: a newer partt is needed (pip install --upgrade partt)"
         )
     if fingerprint(model) != metadata.get("sha256"):
-        raise DataError(f"{path} is damaged: its contents do not have the sha256 that it states")
+        raise DataError(f"{path} is damaged: its contents do not match its sha256")
     try:
         header = OnnxHeader.from_metadata(metadata)
     except (ValueError, ValidationError) as error:
@@ -272,12 +272,12 @@ def new_session(contents: bytes) -> Any:
     onnxruntime = import_onnx("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # what goes wrong is raised
+    options.log_severity_level = 4  # fatal only: errors are raised
     return onnxruntime.InferenceSession(contents, options, providers=["CPUExecutionProvider"])
 
 
 def fingerprint(model: Any) -> str:
-    """Return the sha256 over operators, weights and metadata of a model, but for the sha256 in it."""
+    """Return the sha256 of operators, weights and metadata of a model, without the sha256 in the metadata."""
     digest = hashlib.sha256()
     for item in sorted(model.metadata_props, key=lambda item: item.key):
         if item.key != "sha256":
@@ -302,17 +302,17 @@ def _parse(path: Path, contents: bytes) -> Any:
     try:
         model = onnx.load_model_from_string(contents)
     except DecodeError as error:
-        raise DataError(f"{path} is no ONNX file, or incomplete") from error
+        raise DataError(f"{path} is not an ONNX file, or incomplete") from error
     if _has_external_data(model.graph):
         raise DataError(
-            f"{path} keeps weights in other files (external data), which partt does not read: make one file "
-            "of it with onnx.save(onnx.load(FILE), NEW_FILE)"
+            f"{path} keeps weights in other files (external data), which partt does not read: make it one "
+            "file with onnx.save(onnx.load(FILE), NEW_FILE)"
         )
     return model
 
 
 def _has_external_data(graph: Any) -> bool:
-    """Tell whether a tensor of a graph, or of a graph inside it, is stored elsewhere."""
+    """Return whether a tensor of a graph, or of a subgraph, is stored in another file."""
     tensors = list(graph.initializer)
     for node in graph.node:
         for attribute in node.attribute:

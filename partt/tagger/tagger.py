@@ -1,4 +1,4 @@
-"""What scores jets, whatever runs it: the interface that prediction, export and users see."""
+"""The interface of taggers, for torch and onnxruntime."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Literal, Self
@@ -17,13 +17,13 @@ JETS_AT_ONCE = 8192
 
 
 class Tagger(ABC):
-    """A trained network and the data config that says what to feed to it."""
+    """A trained network and the data config of its inputs."""
 
     data_config: DataConfig
     sha256: str
-    """of the file's contents; empty before it is saved"""
+    """of the contents of the file; empty if it was never saved"""
     library: Literal["torch", "onnxruntime"]
-    """what runs the network"""
+    """the library that runs the network"""
     file_suffix: str
 
     @property
@@ -38,35 +38,35 @@ class Tagger(ABC):
 
     @abstractmethod
     def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
-        """Return the scores of jets; `each` computes batches like `map`."""
+        """Return the scores of jets; `each` is like `map` and computes the batches."""
 
     @abstractmethod
     def require_embeddings(self) -> None:
-        """Raise an error if it has no embeddings of jets."""
+        """Raise an error if there are no embeddings of jets."""
 
     @abstractmethod
     def move_to(self, device: str) -> None:
-        """Run on a device from now on: cpu, cuda, cuda:N, or auto."""
+        """Use a device from now on: cpu, cuda, cuda:N or auto."""
 
     @abstractmethod
     def with_hash(self) -> Self:
-        """Return the tagger with its hash, also one that was never saved."""
+        """Return the tagger with its hash, even if it was never saved."""
 
     @abstractmethod
     def to_bytes(self) -> bytes:
         """Return the contents of its file."""
 
     def jets_of(self, events: "ak.Array") -> EventJets:
-        """Return the variables that the network needs, of the jets of awkward records (see `__call__`)."""
+        """Return the variables that the network needs, of the jets of an awkward array (see `__call__`)."""
         names = {*self.data_config.input_names} | names_for_index(self.data_config, "predict")
         return jets_of_events(self.data_config, names, events)
 
     def __call__(self, events: "ak.Array") -> "ak.Array":
-        """Return the scores of jets, one field per class, nested as the jets are.
+        """Return the scores of jets, one field per class, nested like the jets.
 
-        `events`: awkward records with the branches that the data config needs (no labels, no observers), of
-        jets with lists of particles, or of events with lists of such jets. Jets that the config does not
-        select and jets with inputs that are not finite get NaN.
+        `events`: an awkward array of jets with lists of particles, or of events with lists of such jets; the
+        fields are the branches that the data config needs for its inputs and selection. Jets that are not
+        selected, or have NaN or infinite inputs, get NaN.
         """
         jets = self.jets_of(events)
         num_jets = jets.variables.num_jets

@@ -1,11 +1,11 @@
-"""One .safetensors file = weights, network config, data config, class names, versions, reference jets.
+"""Tagger files (.safetensors): weights, network config, data config, class names, versions, reference jets.
 
-The reference jets are raw columns, as a file would have them, with the outputs that the network gave for
-them. Every load computes them again, in float64 on the CPU: a file that loads gives the numbers that it was
-saved with. Nothing is pickled and loading executes nothing of the file.
+Reference jets are branches of a few jets, stored with the outputs of the network. Every load computes the
+outputs again, in float64 on the CPU, so a file that loads gives the same numbers as when it was saved.
+Nothing is pickled, and loading executes no code of the file.
 
-Format 2 has one set of reference outputs per head and names weights backbone.* and heads.*; files of format 1
-(partt 0.1) are read as if they were of format 2.
+Format 2 has the outputs of all heads, and weights called backbone.* and heads.*. Files of format 1 (partt
+0.1) are converted when they are read.
 """
 
 import copy
@@ -31,7 +31,7 @@ from partt.atomic_files import atomic_path
 from partt.config import Record, parse_record
 from partt.data.config.data_config import DataConfig
 from partt.data.jagged import Column, Jagged, Table, num_jets
-from partt.data.jet_batch import JetBatch, take_inputs
+from partt.data.jet_batch import JetBatch, Positions, take_inputs
 from partt.data.packing import pack
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError
@@ -41,7 +41,7 @@ from partt.model.heads import CLASSES
 from partt.model.network import Network, Outputs
 from partt.model.registry import build_network, network_config
 from partt.model.state_dicts import renamed_from_format_1, with_prefix, without_prefix
-from partt.tagger.inference import BatchScores, Each, Positions, TaggedJets, score_jets
+from partt.tagger.inference import BatchScores, Each, TaggedJets, score_jets
 from partt.tagger.tagger import Tagger
 
 if TYPE_CHECKING:
@@ -50,19 +50,19 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 2
 SUFFIX = ".safetensors"
 RELATIVE_TOLERANCE = 1e-6  # of the reference outputs, in float64
-# Particles of a batch: enough for a network to form groups of equal length, few enough to share them out.
+# Particles of a batch: enough for groups of similar length, few enough to share batches between threads.
 ROWS_PER_BATCH = {"cpu": 8192}
 ROWS_PER_BATCH_ELSEWHERE = 262_144
 
 
 @dataclass(frozen=True, eq=False)
 class TorchTagger(Tagger):
-    """A network of torch and what is needed to feed it."""
+    """A torch network and the data config of its inputs."""
 
     network: Network
     data_config: DataConfig
-    reference_jets: Table  # raw columns of a few jets
-    versions: Mapping[str, str]  # of partt and its libraries when the file was written
+    reference_jets: Table  # branches of a few jets
+    versions: Mapping[str, str]  # of partt and its libraries when it was made
     sha256: str = ""
 
     library = "torch"
@@ -74,10 +74,10 @@ class TorchTagger(Tagger):
         return self.network.name
 
     def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
-        """Return the scores of jets; `each` computes batches like `map`."""
+        """Return the scores of jets; `each` is like `map` and computes the batches."""
         if self.network.training:
             raise ConfigError(
-                "the network is in training mode, and would learn from these jets: call network.eval()"
+                "the network is in training mode, with dropout and batch statistics: call network.eval()"
             )
         if CLASSES not in self.network.heads:
             raise ConfigError(f"this tagger gives no classes, but {', '.join(self.network.heads)}")
@@ -91,18 +91,18 @@ class TorchTagger(Tagger):
         )
 
     def inputs(self, events: "ak.Array") -> JetInputs:
-        """Return the jets of awkward records (see `__call__`) as the network takes them, in order."""
+        """Return the inputs of the network for the jets of an awkward array (see `__call__`), in order."""
         return pack(self.data_config, self.jets_of(events).variables).inputs
 
     def require_embeddings(self) -> None:
-        """Every network of torch has embeddings."""
+        """Do nothing: all torch networks have embeddings."""
 
     def move_to(self, device: str) -> None:
         """Move the network to a device."""
         self.network.to(choose_device(device))
 
     def with_hash(self) -> Self:
-        """Return the tagger with its hash, also one that was never saved."""
+        """Return the tagger with its hash, even if it was never saved."""
         return self if self.sha256 else replace(self, sha256=tagger_bytes(self)[1])
 
     def to_bytes(self) -> bytes:
@@ -111,7 +111,7 @@ class TorchTagger(Tagger):
 
 
 class _TorchJets:
-    """Packed jets for a network of torch."""
+    """Packed jets for a torch network."""
 
     def __init__(self, tagger: TorchTagger, with_embeddings: bool, variables: Variables) -> None:
         self.network = tagger.network
@@ -130,19 +130,19 @@ class _TorchJets:
 
 
 class _Header(Record):
-    """What the file says beside its tensors, as JSON in the safetensors metadata."""
+    """Everything but the tensors, as JSON in the safetensors metadata."""
 
     format_version: Literal[1, 2]
     network: str
     network_config: dict[str, Any]
+    heads: dict[str, int] | None = None  # head -> number of outputs; None: only the classes
     class_names: list[str]
-    heads: dict[str, int] | None = None  # task -> outputs; format 1 had the classes only
     data_config: str
     versions: dict[str, str]
 
 
 def new_tagger(network: Network, data_config: DataConfig, reference_jets: Table) -> TorchTagger:
-    """Return a tagger made here and now; `reference_jets` are raw columns of a few jets."""
+    """Return a tagger with the versions of this installation; `reference_jets` are branches of a few jets."""
     versions = {
         "partt": partt.__version__,
         "torch": str(torch.__version__),
@@ -161,13 +161,13 @@ def save_tagger(path: str | Path, tagger: TorchTagger) -> str:
 
 
 def tagger_bytes(tagger: TorchTagger) -> tuple[bytes, str]:
-    """Return the bytes of a tagger file, and the sha256 of what it holds."""
+    """Return the contents of a tagger file, and their sha256."""
     header = _Header(
         format_version=2,
         network=tagger.network.name,
         network_config=tagger.network.config.model_dump(mode="json"),
-        class_names=list(tagger.class_names),
         heads=tagger.network.head_sizes,
+        class_names=list(tagger.class_names),
         data_config=tagger.data_config.to_yaml(),
         versions=dict(tagger.versions),
     )
@@ -187,15 +187,15 @@ def tagger_bytes(tagger: TorchTagger) -> tuple[bytes, str]:
 def read_tagger(path: Path) -> TorchTagger:
     """Read a tagger file; the network is in evaluation mode.
 
-    The file is checked, and its reference jets are computed again.
+    The file is checked, and the outputs of its reference jets are computed again.
     """
     metadata, tensors = _read(path)
     header = _read_header(path, metadata)
     if _sha256(metadata["partt"], tensors) != metadata.get("sha256"):
-        raise DataError(f"{path} is damaged: its contents do not have the sha256 that it states")
+        raise DataError(f"{path} is damaged: its contents do not match its sha256")
     data_config = parse_record(header.data_config, DataConfig, source=f"{path} (data config)")
     if list(data_config.class_names) != header.class_names:
-        raise DataError(f"{path}: the classes of the network and of its data config differ")
+        raise DataError(f"{path} is damaged: the classes of its header and of its data config differ")
     weights = without_prefix("weights.", tensors)
     expected = without_prefix("reference.outputs.", tensors)
     if header.format_version == 1:
@@ -219,7 +219,7 @@ def reference_outputs(tagger: TorchTagger) -> Outputs:
     return outputs
 
 
-# --- reading, with every fault turned into one clear message --------------------------------------------
+# --- reading; every fault becomes one clear message -----------------------------------------------------
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
@@ -230,12 +230,12 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     except (safetensors.SafetensorError, ValueError, RuntimeError) as error:
-        raise DataError(f"{path} is no tagger file, or incomplete: {error}") from error
+        raise DataError(f"{path} is not a tagger file, or incomplete: {error}") from error
 
 
 def _read_header(path: Path, metadata: Mapping[str, str]) -> _Header:
     if "partt" not in metadata:
-        raise DataError(f"{path} is a safetensors file, but not a partt tagger: was it saved by partt?")
+        raise DataError(f"{path} is a safetensors file, but not a tagger file of partt")
     try:
         data = json.loads(metadata["partt"])
         version = data["format_version"] if isinstance(data, dict) else None
@@ -250,7 +250,7 @@ def _read_header(path: Path, metadata: Mapping[str, str]) -> _Header:
 
 
 def _build(path: Path, header: _Header, data_config: DataConfig, weights: Mapping[str, Tensor]) -> Network:
-    """Build the network and fill in its weights; memory is taken only once the shapes agree."""
+    """Build the network and load its weights; memory is allocated after the shapes are checked."""
     shape, heads = data_config.input_shape, header.heads or {CLASSES: len(header.class_names)}
     try:
         config = network_config(header.network, header.network_config)
@@ -263,7 +263,7 @@ def _build(path: Path, header: _Header, data_config: DataConfig, weights: Mappin
             found = list(weights[name].shape) if name in weights else "nothing"
             wanted = list(expected[name].shape) if name in expected else "nothing"
             raise DataError(f"{path}: the weight {name}: expected {wanted}, found {found}")
-    with torch.random.fork_rng(devices=[]):  # loading leaves the caller's random numbers alone
+    with torch.random.fork_rng(devices=[]):  # loading must not change the caller's random numbers
         network = build_network(header.network, config, shape, heads)
     network.load_state_dict(weights)
     return network.eval()
@@ -278,7 +278,7 @@ def _reference_columns(path: Path, tensors: Mapping[str, Tensor]) -> Table:
         offsets = tensors.get(f"reference.offsets.{branch}")
         columns[branch] = tensor.numpy() if offsets is None else Jagged(tensor.numpy(), offsets.numpy())
     if not columns:
-        raise DataError(f"{path} has no reference jets, so nothing shows that it works as when it was saved")
+        raise DataError(f"{path} is damaged: it has no reference jets")
     return columns
 
 
@@ -286,13 +286,13 @@ def _check_reference(path: Path, tagger: TorchTagger, expected: Mapping[str, Ten
     computed = reference_outputs(tagger)
     for head, values in computed.items():
         if head not in expected or expected[head].shape != values.shape:
-            raise DataError(f"{path}: its reference outputs are missing or of the wrong shape")
+            raise DataError(f"{path} is damaged: its reference outputs are missing or have the wrong shape")
         scale = float(expected[head].abs().max()) if expected[head].numel() else 0.0
         difference = float((values - expected[head]).abs().max()) if values.numel() else 0.0
         if not difference <= RELATIVE_TOLERANCE * scale:
             raise DataError(
-                f"{path} does not work here as when it was saved, with {_list(tagger.versions)}: the outputs "
-                f"of its reference jets differ by {difference:.2g} (largest output {scale:.2g})"
+                f"{path} gives other outputs than when it was saved, with {_list(tagger.versions)}: those of "
+                f"its reference jets differ by {difference:.2g} (largest output {scale:.2g})"
             )
 
 
@@ -305,7 +305,7 @@ def _tensor(array: npt.NDArray[Any]) -> Tensor:
 
 
 def _sha256(header: str, tensors: Mapping[str, Tensor]) -> str:
-    """Return the sha256 over header, names, types, shapes and numbers, whatever their order in the file."""
+    """Return the sha256 of header, names, types, shapes and numbers, whatever their order in the file."""
     digest = hashlib.sha256(header.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())

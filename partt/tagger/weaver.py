@@ -1,4 +1,4 @@
-"""Networks that weaver-core trained -> taggers, and back."""
+"""Weights of weaver-core -> taggers, and taggers -> weights for weaver-core."""
 
 from pathlib import Path
 from typing import Literal
@@ -31,7 +31,7 @@ def import_weaver(
     features: Literal["full", "kin", "kinpid"],
     dialect: Dialect | None = None,
 ) -> TorchTagger:
-    """Return the tagger of a state dict that weaver-core saved; `features` are those of JetClass."""
+    """Return a tagger from a state dict of weaver-core; `features`: which features of JetClass."""
     data_config = load_data_config(f"jetclass_{features}")
     weaver_state = read_weaver_file(path)
     try:
@@ -55,7 +55,7 @@ def import_weaver(
 
 
 def export_weaver(tagger: str | Path, out: str | Path, dialect: Dialect = "0.5") -> int:
-    """Write a tagger's weights as weaver-core loads them; return the number of tensors."""
+    """Write the weights of a tagger for weaver-core; return the number of tensors."""
     network = load_torch_tagger(tagger).network
     weights, backbone = network.state_dict(), network.backbone
     if isinstance(backbone, ParticleTransformer):
@@ -63,7 +63,7 @@ def export_weaver(tagger: str | Path, out: str | Path, dialect: Dialect = "0.5")
     elif isinstance(backbone, ParticleNet):
         state = export_particlenet(weights)
     else:
-        raise DataError(f"{tagger}: weaver-core has no network of this kind ({type(backbone).__name__})")
+        raise DataError(f"{tagger}: weaver-core has no such network ({type(backbone).__name__})")
     with atomic_path(out) as temporary:
         torch.save(state, temporary)
     return len(state)

@@ -1,8 +1,7 @@
-"""Checkpoints: all that a run needs to go on as if it had never stopped.
+"""Checkpoints: everything that a run needs to continue as if it had not been interrupted.
 
-A checkpoint is two files: tensors (.pt, loadable with weights_only) and, written after them, a JSON file with
-everything else and the sha256 of the tensors. So one that has its JSON file is complete, and a damaged one
-is found when it is loaded.
+A checkpoint is two files: tensors (.pt, loadable with weights_only), then a JSON file with everything else
+and the sha256 of the tensors. A checkpoint with its JSON file is complete; damage is found when it is loaded.
 """
 
 import hashlib
@@ -26,16 +25,16 @@ FORMAT_VERSION = 2
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Tensors by name, and everything else as it goes into JSON."""
+    """Tensors by name, and everything else as JSON values."""
 
     tensors: Mapping[str, Tensor]
     values: Mapping[str, Any]
 
 
 def save_checkpoint(folder: Path, name: str, checkpoint: Checkpoint, keep: int, best: str = "") -> None:
-    """Write a checkpoint, then remove all but the newest `keep` ones and that called `best`.
+    """Write a checkpoint, then remove all but the newest `keep` and the one named `best`.
 
-    Names sort by time.
+    The alphabetical order of names must be the order of time.
     """
     buffer = io.BytesIO()
     torch.save(dict(checkpoint.tensors), buffer)
@@ -49,7 +48,7 @@ def save_checkpoint(folder: Path, name: str, checkpoint: Checkpoint, keep: int, 
 
 
 def load_newest(folder: Path, report_damage: Callable[[str], None]) -> Checkpoint | None:
-    """Load the newest checkpoint that is not damaged; None if the folder has none at all."""
+    """Load the newest checkpoint that is not damaged; None if there is no checkpoint."""
     paths = _complete(folder)
     for path in reversed(paths):
         try:
@@ -57,12 +56,14 @@ def load_newest(folder: Path, report_damage: Callable[[str], None]) -> Checkpoin
         except DataError as error:
             report_damage(str(error))
     if paths:
-        raise DataError(f"all {len(paths)} checkpoints in {folder} are damaged; start anew in another folder")
+        raise DataError(
+            f"all {len(paths)} checkpoints in {folder} are damaged; start again in another folder"
+        )
     return None
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the optimizer's tensors, as "position of the parameter/name"."""
+    """Return the tensors of an optimizer, named "POSITION OF THE PARAMETER/NAME"."""
     return {
         f"{position}/{name}": value
         for position, values in optimizer.state_dict()["state"].items()
@@ -71,7 +72,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def optimizer_numbers(optimizer: torch.optim.Optimizer) -> list[dict[str, float]]:
-    """Return the numbers of each group of parameters, such as Ranger's count of steps."""
+    """Return the numbers of each parameter group, such as Ranger's count of steps."""
     groups = optimizer.state_dict()["param_groups"]
     return [{key: value for key, value in group.items() if type(value) in {int, float}} for group in groups]
 
@@ -79,7 +80,7 @@ def optimizer_numbers(optimizer: torch.optim.Optimizer) -> list[dict[str, float]
 def restore_optimizer(
     optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], numbers: list[dict[str, float]]
 ) -> None:
-    """Give a new optimizer the state of a saved one."""
+    """Restore the state of an optimizer."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         position, _, name = key.partition("/")
@@ -90,7 +91,7 @@ def restore_optimizer(
 
 
 def restore_weights(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Give a new network or objective the weights and buffers of a saved one."""
+    """Restore the weights and buffers of a network or objective."""
     try:
         module.load_state_dict(dict(tensors))
     except RuntimeError as error:
@@ -112,22 +113,20 @@ def _load(path: Path) -> Checkpoint:
     if version > FORMAT_VERSION:
         raise DataError(f"the checkpoint {path} was written by a newer partt")
     if hashlib.sha256(contents).hexdigest() != sha256:
-        raise DataError(
-            f"the checkpoint {path.with_suffix('.pt')} is damaged: it does not have the sha256 that it had"
-        )
+        raise DataError(f"the checkpoint {path.with_suffix('.pt')} is damaged: its sha256 has changed")
     tensors = torch.load(io.BytesIO(contents), map_location="cpu", weights_only=True)
     return Checkpoint(_from_format_1(tensors) if version == 1 else tensors, values)
 
 
 def _from_format_1(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of a checkpoint of partt 0.1 under today's names."""
+    """Return the tensors of a checkpoint of partt 0.1 with current names."""
     network = renamed_from_format_1(without_prefix("model/", tensors))
     others = {name: tensor for name, tensor in tensors.items() if not name.startswith("model/")}
     return with_prefix("network/", network) | others
 
 
 def _remove_old(folder: Path, keep: int, best: str) -> None:
-    """Remove old checkpoints, and tensors whose JSON was never written (the run was killed in between)."""
+    """Remove old checkpoints, and tensors without JSON (the run was killed in between)."""
     kept = {best, *(path.stem for path in _complete(folder)[-keep:])}
     for path in [*folder.glob("step-*.json"), *folder.glob("step-*.pt"), *folder.glob(".step-*.tmp*")]:
         if path.stem not in kept:

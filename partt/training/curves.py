@@ -1,4 +1,4 @@
-"""Training curves as a picture."""
+"""Training curves as a figure."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ JETS = "validation_num_jets"
 
 
 def draw_curves(epochs: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw losses and metrics of the epochs (lines of metrics.jsonl) to a PNG file."""
+    """Draw losses and metrics against the epoch, from lines of metrics.jsonl, to a PNG file."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - slow to import, and needed once
 
     figure = Figure(figsize=(10, 4), layout="constrained")

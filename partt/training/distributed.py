@@ -1,4 +1,4 @@
-"""Several processes that train one model: what torchrun started, and what they tell each other."""
+"""Training with several processes, started by torchrun: who they are, and how they communicate."""
 
 import os
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 
-TIMEOUT = timedelta(minutes=30)  # one process may have to read a file for long while the others wait
+TIMEOUT = timedelta(minutes=30)  # one process may read a slow file while the others wait
 
 
 @dataclass(frozen=True)
 class World:
-    """The processes of a run; one alone is a world of its own."""
+    """The processes of a run, seen from one of them; by default it is the only one."""
 
     rank: int = 0
     size: int = 1
@@ -28,12 +28,12 @@ class World:
         return self.rank == 0
 
     def wait(self) -> None:
-        """Wait until all processes have come here."""
+        """Wait until all processes have called this."""
         if self.size > 1:
             distributed.barrier()
 
     def any(self, *flags: bool) -> tuple[bool, ...]:
-        """Return, for each flag, whether any process has set it."""
+        """Return for each flag whether any process has set it."""
         if self.size == 1:
             return flags
         agreed = torch.tensor(flags, dtype=torch.int32, device=_exchange_device())
@@ -56,15 +56,15 @@ class World:
         distributed.all_gather_object(items, item)
         return items
 
-    def broadcast_buffers(self, model: nn.Module) -> None:
-        """Give all processes the buffers (BatchNorm's memory) of the first one."""
+    def broadcast_buffers(self, network: nn.Module) -> None:
+        """Copy the buffers (running statistics of BatchNorm) of the first process to all others."""
         if self.size > 1:
-            for buffer in model.buffers():
+            for buffer in network.buffers():
                 distributed.broadcast(buffer, src=0)
 
 
 def world_from_environment() -> World:
-    """Return the world that torchrun describes in environment variables, or one of a single process."""
+    """Return the world from torchrun's environment variables; without them, a single process."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return World()
@@ -74,14 +74,14 @@ def world_from_environment() -> World:
 
 @contextmanager
 def connected(world: World, device: torch.device) -> Iterator[None]:
-    """Connect the processes, and part again: NCCL between GPUs, gloo otherwise."""
+    """Process group as a context manager: NCCL between GPUs, gloo otherwise."""
     if world.size == 1:
         yield
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
     distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
-    yield  # after an error the others are not waited for: torchrun ends them
+    yield  # after an error, do not wait for the other processes: torchrun ends them
     distributed.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""Where a run ran: versions, machine, git state."""
+"""Environment of a run: versions, machine, git state."""
 
 import datetime as dt
 import os
@@ -16,7 +16,7 @@ PACKAGES = ("torch", "numpy", "uproot", "awkward", "pytorch-optimizer", "weaver-
 
 
 def describe_environment(device: torch.device, num_processes: int) -> dict[str, Any]:
-    """Return what may matter when a result is to be repeated."""
+    """Return what may matter for reproducing a result."""
     return {
         "time": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "host": platform.node(),
@@ -36,7 +36,7 @@ def describe_environment(device: torch.device, num_processes: int) -> dict[str, 
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Return commit and whether files differ from it; None outside a repository."""
+    """Return the commit, and whether files differ from it; None outside a repository."""
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None

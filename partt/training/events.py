@@ -1,4 +1,4 @@
-"""What a run reports while it is running; the command line turns it into a screen."""
+"""Events that a run reports; the command line displays them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from partt.training.validation import MetricValues
 
 @dataclass(frozen=True)
 class Started:
-    """The run is about to take its first step, or its next one."""
+    """The run starts, or resumes."""
 
     network: str
-    jets: Mapping[str, Mapping[str, int]]  # training and validation: jets by class
+    jets: Mapping[str, Mapping[str, int]]  # "training" and "validation": number of jets by class
     training_metrics: tuple[Metric, ...]
     validation_metrics: tuple[Metric, ...]
     device: str
@@ -28,9 +28,9 @@ class Started:
 
 @dataclass(frozen=True)
 class StepDone:
-    """A step is done."""
+    """A step of the optimizer is done."""
 
-    epoch: int  # the first is 0
+    epoch: int  # counted from 0
     num_epochs: int
     step: int  # steps done
     epoch_start: int  # steps done when the epoch began
@@ -38,8 +38,8 @@ class StepDone:
     num_steps: int
     metrics: Mapping[str, float]  # of the epoch so far
     lr: float
-    jets_per_second: float  # of all processes, since the epoch began or the run went on
-    waiting: float  # part of the time spent waiting for data
+    jets_per_second: float  # of all processes, since the epoch began or the run was resumed
+    waiting: float  # fraction of the time spent waiting for data
     seconds_left: float  # until the last step, at this speed
 
 
@@ -69,14 +69,14 @@ class EpochEnded:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that a user should know of."""
+    """A message for the user."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The run is over."""
+    """The run has ended."""
 
     stopped: bool  # by a signal, before the end
     step: int

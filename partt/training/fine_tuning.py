@@ -1,4 +1,4 @@
-"""Start from another tagger's weights: what is taken over, and what begins anew."""
+"""Fine-tuning: which weights of another tagger a run starts from."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,17 +15,17 @@ from partt.training.recipe import Recipe
 
 @dataclass(frozen=True, eq=False)
 class InitialWeights:
-    """Weights and buffers by name; what is not there keeps its new, random values."""
+    """Weights and buffers by name; the others of the network keep their random values."""
 
     tensors: dict[str, Tensor]
-    new_head: bool  # because the classes differ
+    new_head: bool  # the last layer is random, because the classes differ
     sha256: str  # of the tagger
 
 
 def weights_to_start_from(path: str | Path, recipe: Recipe, config: DataConfig) -> InitialWeights:
-    """Take the weights of a tagger for a run; the head only if the classes are the same.
+    """Return the weights of a tagger for a run; the last layer only if the classes are the same.
 
-    Settings that do not change the weights' shapes, such as dropout, may differ.
+    Settings that do not change the shapes of weights, such as dropout, may differ.
     """
     tagger = load_torch_tagger(path)
     _check_fit(path, tagger, recipe, config)
@@ -40,13 +40,13 @@ def weights_to_start_from(path: str | Path, recipe: Recipe, config: DataConfig) 
 def _check_fit(path: str | Path, tagger: TorchTagger, recipe: Recipe, config: DataConfig) -> None:
     if tagger.network_name != recipe.model.name:
         raise ConfigError(
-            f"--init-from {path}: it is a {tagger.network_name}, "
-            f"but the recipe's model is {recipe.model.name}"
+            f"--init-from {path}: the network of the tagger is {tagger.network_name}, that of the recipe is "
+            f"{recipe.model.name}"
         )
     theirs = [variable.name for variable in tagger.data_config.particles.variables]
     ours = [variable.name for variable in config.particles.variables]
     if theirs != ours:
         raise ConfigError(
-            f"--init-from {path}: it takes the features {', '.join(theirs)}; "
-            f"those of {recipe.data_config} are {', '.join(ours)}"
+            f"--init-from {path}: the features of the tagger are {', '.join(theirs)}; those of "
+            f"{recipe.data_config} are {', '.join(ours)}"
         )

@@ -1,4 +1,4 @@
-"""The training loop: jets in, a run folder out."""
+"""The training loop: a job -> a run folder."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
@@ -17,25 +17,27 @@ from partt.errors import ConfigError, DataError
 from partt.jobs.metrics_file import read_metrics
 from partt.tagger.tagger_file import new_tagger, save_tagger
 from partt.training.checkpoints import load_newest, save_checkpoint
+from partt.training.clock import Clock
 from partt.training.curves import draw_curves
 from partt.training.distributed import World
 from partt.training.environment import describe_environment
 from partt.training.events import Ended, EpochEnded, Notice, Report, Started, StepDone, Validating
 from partt.training.guards import check_weights
-from partt.training.job import StepPlan, TrainingJob, jets_by_class, plan_steps, reference_jets
+from partt.training.job import TrainingJob, jets_by_class, reference_jets
 from partt.training.learner import Learner, StepResult, make_learner, restore, snapshot, take_step
 from partt.training.metrics_log import MetricsLog
 from partt.training.run_folder import RunFolder, append_environment, start_or_resume
 from partt.training.schedules import rate_factor
 from partt.training.state import RunState, state_from_json
+from partt.training.steps import Steps, count_steps
 from partt.training.validation import MetricValues, validate
 
-LINES_PER_EPOCH = 100  # of metrics.jsonl, beside the one at its end
+LINES_PER_EPOCH = 100  # of metrics.jsonl, in addition to the one at the end of the epoch
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where a run runs; apart from rounding, nothing here changes what it computes."""
+    """Where a run runs; apart from rounding, this does not change the result."""
 
     device: torch.device
     world: World = field(default_factory=World)
@@ -66,27 +68,27 @@ def fit(
     report: Report = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> FitResult:
-    """Train, validate after each epoch, keep the best; leave everything in the run folder.
+    """Train, validate after each epoch, and keep the tagger of the best epoch, all in the run folder.
 
-    With `resume`, continue from the newest checkpoint, exactly as if nothing had happened.
+    With `resume`, continue from the newest checkpoint, exactly as if the run had not been interrupted.
     """
     if job.recipe.precision != "float32" and machine.device.type == "cpu":
-        raise ConfigError("precision: bfloat16 is for GPUs; on a CPU it is slower, or not there")
+        raise ConfigError("precision: bfloat16 is for GPUs; on a CPU it is slower, or not supported")
     world = machine.world
-    plan = plan_steps(job.recipe, job.train_index, world.size)
+    steps = count_steps(job.recipe, job.train_index, world.size)
     learner = make_learner(job, world, machine.device, initial_weights)
     if world.is_first:
         _prepare_folder(job, folder, machine, resume=resume)
-    world.wait()  # for the first one, which prepares the folder
+    world.wait()  # for the first process, which prepares the folder
     checkpoint = load_newest(folder.checkpoints, lambda text: report(Notice(text)))
     state = RunState()
     if checkpoint is not None:
         restore(learner, checkpoint)
         state = state_from_json(checkpoint.values["state"])
-    report(_started(learner, plan, state))
+    report(_started(learner, steps, state))
     with MetricsLog(folder, state) if world.is_first else nullcontext() as log:
         jets = reference_jets(job.train, job.train_index) if world.is_first else {}
-        run = _Run(job, learner, plan, folder, machine, log, jets, report, should_stop)
+        run = _Run(job, learner, steps, folder, machine, log, jets, report, should_stop)
         with dead_readers_reported():
             state, stopped = _train(run, state)
     if world.is_first and not stopped:
@@ -97,22 +99,23 @@ def fit(
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """What every part of the loop needs."""
+    """What the parts of the loop share; nothing in it is replaced during a run."""
 
     job: TrainingJob
     learner: Learner
-    plan: StepPlan
+    steps: Steps
     folder: RunFolder
     machine: Machine
-    log: MetricsLog | None  # of the first process
-    reference_jets: Table  # for the tagger file; of the first process
+    log: MetricsLog | None  # in the first process only
+    reference_jets: Table  # for the tagger file; in the first process only
     report: Report
     should_stop: Callable[[], bool]
 
     def lr(self, step: int) -> float:
         """Return the learning rate of a step."""
-        recipe, plan = self.job.recipe, self.plan
-        return recipe.optimizer.lr * rate_factor(recipe.schedule, step, plan.num_steps, plan.steps_per_epoch)
+        recipe, steps = self.job.recipe, self.steps
+        factor = rate_factor(recipe.schedule, step, steps.num_steps, steps.steps_per_epoch)
+        return recipe.optimizer.lr * factor
 
     def training_values(self, state: RunState) -> dict[str, float]:
         """Return the training metrics of the epoch so far."""
@@ -120,22 +123,22 @@ class _Run:
 
 
 def _train(run: _Run, state: RunState) -> tuple[RunState, bool]:
-    """Go from a state to the end; return the last state, and whether a signal came before."""
+    """Train from a state to the end; return the last state, and whether a signal stopped the run before."""
     batches = _stream(run, state.step)
-    clock = _Clock(state.step)
+    clock = Clock(state.step)
     saved_at = perf_counter()
     while not _is_done(run, state):
-        if state.step == run.plan.epoch_end(state.epoch):
+        if state.step == run.steps.epoch_end(state.epoch):
             validated = _validate(run)
             if validated is None:
                 _save(run, state)
                 return state, True
             state = _end_epoch(run, state, *validated, clock)
             _save(run, state)
-            clock, saved_at = _Clock(state.step), perf_counter()
+            clock, saved_at = Clock(state.step), perf_counter()
             continue
         lr = run.lr(state.step)
-        result = take_step(run.learner, batches, state.step, lr, run.plan.accumulate)
+        result = take_step(run.learner, batches, state.step, lr, run.steps.accumulate)
         state = _after_step(run, state, result)
         clock.add(state.step, result.waiting)
         _log_step(run, state, lr, clock)
@@ -152,18 +155,18 @@ def _train(run: _Run, state: RunState) -> tuple[RunState, bool]:
 def _is_done(run: _Run, state: RunState) -> bool:
     patience = run.job.recipe.patience
     waited = 0 if state.best_epoch is None else state.epoch - 1 - state.best_epoch
-    return state.epoch == run.plan.num_epochs or (patience is not None and waited >= patience)
+    return state.epoch == run.steps.num_epochs or (patience is not None and waited >= patience)
 
 
 def _stream(run: _Run, first_step: int) -> Iterator[JetBatch]:
-    """Return the endless stream of training batches of this process, from a step on."""
+    """Return the endless stream of training batches of this process, starting at a step."""
     job, machine = run.job, run.machine
     return training_batches(
         job.train,
         job.train_index,
-        batch_size=run.plan.batch_size,
+        batch_size=run.steps.batch_size,
         seed=job.seed,
-        first_batch=first_step * run.plan.accumulate,
+        first_batch=first_step * run.steps.accumulate,
         world_size=machine.world.size,
         rank=machine.world.rank,
         num_workers=machine.num_workers,
@@ -177,7 +180,7 @@ def _validate(run: _Run) -> tuple[MetricValues, int] | None:
     batches = ordered_batches(
         job.validation,
         job.validation_index,
-        batch_size=run.plan.batch_size,
+        batch_size=run.steps.batch_size,
         world_size=machine.world.size,
         rank=machine.world.rank,
         num_workers=machine.num_workers,
@@ -206,14 +209,14 @@ def _after_step(run: _Run, state: RunState, result: StepResult) -> RunState:
     return state.after_step(round(num_jets), dict(zip(result.sums, sums, strict=True)))
 
 
-def _end_epoch(
-    run: _Run, state: RunState, validation: MetricValues, num_jets: int, clock: "_Clock"
-) -> RunState:
-    """Write down what the epoch gave, and the tagger if it is the best so far."""
+def _end_epoch(run: _Run, state: RunState, validation: MetricValues, num_jets: int, clock: Clock) -> RunState:
+    """Log and report the epoch; save the tagger if it is the best so far."""
     metric = run.job.metric
     value = validation[metric.name]
     if value is None:
-        raise DataError(f"metric: {metric.name} is not defined for the validation jets; choose another one")
+        raise DataError(
+            f"metric: {metric.name} is not defined for the validation jets; choose another metric"
+        )
     ended = state.after_epoch(value, metric)
     is_best = ended.best_epoch == state.epoch
     lr, training = run.lr(state.step - 1), run.training_values(state)
@@ -235,7 +238,7 @@ def _end_epoch(
     run.report(
         EpochEnded(
             epoch=state.epoch,
-            num_epochs=run.plan.num_epochs,
+            num_epochs=run.steps.num_epochs,
             step=state.step,
             training=training,
             validation=validation,
@@ -249,23 +252,23 @@ def _end_epoch(
     return ended
 
 
-def _log_step(run: _Run, state: RunState, lr: float, clock: "_Clock") -> None:
-    plan, values = run.plan, run.training_values(state)
-    if run.log is not None and state.step % max(1, plan.steps_per_epoch // LINES_PER_EPOCH) == 0:
+def _log_step(run: _Run, state: RunState, lr: float, clock: Clock) -> None:
+    steps, values = run.steps, run.training_values(state)
+    if run.log is not None and state.step % max(1, steps.steps_per_epoch // LINES_PER_EPOCH) == 0:
         run.log.write("train", state.step, {"epoch": state.epoch, **values, "lr": lr})
     run.report(
         StepDone(
             epoch=state.epoch,
-            num_epochs=plan.num_epochs,
+            num_epochs=steps.num_epochs,
             step=state.step,
-            epoch_start=state.epoch * plan.steps_per_epoch,
-            epoch_end=plan.epoch_end(state.epoch),
-            num_steps=plan.num_steps,
+            epoch_start=state.epoch * steps.steps_per_epoch,
+            epoch_end=steps.epoch_end(state.epoch),
+            num_steps=steps.num_steps,
             metrics=values,
             lr=lr,
             jets_per_second=clock.jets_per_second(run.job.recipe.batch_size),
             waiting=clock.waiting,
-            seconds_left=clock.seconds_per_step * (plan.num_steps - state.step),
+            seconds_left=clock.seconds_per_step * (steps.num_steps - state.step),
         )
     )
 
@@ -277,12 +280,12 @@ def _save(run: _Run, state: RunState) -> None:
         keep = run.job.recipe.keep_checkpoints
         name = _checkpoint_name(state.step, state.epoch)
         best = state.best_epoch
-        best_name = "" if best is None else _checkpoint_name(run.plan.epoch_end(best), best + 1)
+        best_name = "" if best is None else _checkpoint_name(run.steps.epoch_end(best), best + 1)
         save_checkpoint(run.folder.checkpoints, name, checkpoint, keep, best_name)
 
 
 def _checkpoint_name(step: int, epoch: int) -> str:
-    """Return a name with steps and epochs done: at the end of an epoch one is made before validation too."""
+    """Return a name with steps and epochs done: the end of an epoch is saved before and after validation."""
     return f"step-{step:09d}-epoch-{epoch:05d}"
 
 
@@ -295,7 +298,7 @@ def _prepare_folder(job: TrainingJob, folder: RunFolder, machine: Machine, *, re
     append_environment(folder, describe_environment(machine.device, machine.world.size))
 
 
-def _started(learner: Learner, plan: StepPlan, state: RunState) -> Started:
+def _started(learner: Learner, steps: Steps, state: RunState) -> Started:
     job = learner.job
     trainable = [parameter for parameter in learner.network.parameters() if parameter.requires_grad]
     return Started(
@@ -312,45 +315,10 @@ def _started(learner: Learner, plan: StepPlan, state: RunState) -> Started:
         num_parameters=learner.network.num_parameters,
         num_trainable=sum(parameter.numel() for parameter in trainable),
         first_step=state.step,
-        num_steps=plan.num_steps,
-        num_epochs=plan.num_epochs,
+        num_steps=steps.num_steps,
+        num_epochs=steps.num_epochs,
     )
 
 
 def _report_bad_file(run: _Run, file: BadFile) -> None:
     run.report(Notice(f"left out: {file.reason}"))
-
-
-class _Clock:
-    """Measures speed, and the time spent waiting for data, from a step on."""
-
-    def __init__(self, step: int) -> None:
-        self._started = perf_counter()
-        self._first_step = self._step = step
-        self._waited = 0.0
-        self._seconds = 1e-9
-
-    def add(self, step: int, waited: float) -> None:
-        """Note that steps are done."""
-        self._step = step
-        self._waited += waited
-        self._seconds = perf_counter() - self._started
-
-    @property
-    def seconds(self) -> float:
-        """Seconds until the last step."""
-        return self._seconds
-
-    @property
-    def waiting(self) -> float:
-        """Part of the time spent waiting for data."""
-        return min(1.0, self._waited / self._seconds)
-
-    @property
-    def seconds_per_step(self) -> float:
-        """Seconds of a step, on average."""
-        return self._seconds / max(1, self._step - self._first_step)
-
-    def jets_per_second(self, batch_size: int) -> float:
-        """Return the jets of all processes per second."""
-        return (self._step - self._first_step) * batch_size / self._seconds

@@ -1,4 +1,4 @@
-"""What is not finite reaches neither a BatchNorm nor the weights."""
+"""Checks that keep NaN and infinity out of BatchNorm statistics, weights and files."""
 
 import torch
 from torch import Tensor, nn
@@ -7,17 +7,17 @@ from partt.data.jet_batch import JetBatch
 from partt.data.reading.jet_source import JetSource
 from partt.errors import DataError, NumericalError
 
-ADVICE = "lower optimizer.lr, or set clip_norm; --resume goes on from the last checkpoint, which is sound"
+ADVICE = "lower optimizer.lr, or set clip_norm; --resume continues from the last checkpoint, which is finite"
 
 
 def checked_inputs(batch: JetBatch, source: JetSource) -> JetBatch:
-    """Return the batch without jets that are marked as bad; raise an error if any other is not finite.
+    """Return the batch without its bad jets; raise an error if another jet has NaN or infinite inputs.
 
-    To be called before the forward pass: a BatchNorm remembers what it has seen.
+    Call it before the forward pass, which updates BatchNorm statistics.
     """
     good = batch.without_bad()
     if len(good) == 0:
-        raise DataError("all jets of a batch are bad; `partt check --deep` tells what is wrong with them")
+        raise DataError("all jets of a batch are bad; `partt check --deep` shows why")
     for collection in good.inputs.collections.values():
         for name, rows in collection.groups.items():
             if not rows.isfinite().all():
@@ -32,27 +32,27 @@ def checked_inputs(batch: JetBatch, source: JetSource) -> JetBatch:
 
 def _not_finite(batch: JetBatch, jet: int, name: str, source: JetSource) -> DataError:
     url, entry = source.files[int(batch.source_file[jet])].url, int(batch.source_entry[jet])
-    return DataError(f"{url}, entry {entry}: the {name} of this jet are not finite")
+    return DataError(f"{url}, entry {entry}: the {name} of this jet have NaN or infinite values")
 
 
 def check_loss(loss: Tensor, step: int, lr: float) -> None:
-    """Raise an error if a loss is not finite; to be called before the backward pass."""
+    """Raise an error if a loss is NaN or infinite; call it before the backward pass."""
     if not loss.isfinite():
         raise NumericalError(f"step {step}: the loss is {loss.item()} (learning rate {lr:.3g}); {ADVICE}")
 
 
 def check_gradient(norm: Tensor, step: int, lr: float) -> None:
-    """Raise an error if the gradient's norm is not finite; to be called before the optimizer's step."""
+    """Raise an error if the norm of the gradient is NaN or infinite; call it before the optimizer's step."""
     if not norm.isfinite():
         raise NumericalError(
             f"step {step}: the gradient's norm is {norm.item()} (learning rate {lr:.3g}); {ADVICE}"
         )
 
 
-def check_weights(model: nn.Module, step: int, lr: float) -> None:
-    """Raise an error if a weight or buffer is not finite; to be called before anything is saved."""
-    for name, tensor in model.state_dict().items():
+def check_weights(network: nn.Module, step: int, lr: float) -> None:
+    """Raise an error if a weight or buffer is NaN or infinite; call it before saving."""
+    for name, tensor in network.state_dict().items():
         if not tensor.isfinite().all():
             raise NumericalError(
-                f"step {step}: {name} is not finite any more (learning rate {lr:.3g}); {ADVICE}"
+                f"step {step}: {name} became NaN or infinite (learning rate {lr:.3g}); {ADVICE}"
             )

@@ -1,4 +1,4 @@
-"""A job: recipe, jets and seed, opened and counted; all that decides what a run computes."""
+"""A training job: recipe, opened and indexed files, seed, objective; everything that decides the result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,6 @@ from partt.data.files.lists import InputFile
 from partt.data.jagged import Table
 from partt.data.reading.jet_index import JetIndex, build_index, build_indexes
 from partt.data.reading.jet_source import JetSource, open_source
-from partt.data.reading.read_plan import jets_per_pass
 from partt.data.reading.splitting import Split
 from partt.data.variables import read_variables, select
 from partt.errors import ConfigError, DataError, ParttError
@@ -30,7 +29,7 @@ NOT_DECISIVE = {"data_config", "checkpoint_minutes", "keep_checkpoints"}  # keys
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What to learn, and from which jets."""
+    """What to learn from which jets."""
 
     recipe: Recipe
     train: JetSource
@@ -39,7 +38,7 @@ class TrainingJob:
     validation_index: JetIndex
     seed: int
     objective: Objective
-    initial_tagger: str = ""  # sha256 of the tagger whose weights it starts from
+    initial_tagger: str = ""  # sha256 of the tagger to start from
 
     @property
     def metric(self) -> Metric:
@@ -47,12 +46,13 @@ class TrainingJob:
         return self.objective.metric(self.recipe.metric)
 
     def definition(self, num_processes: int) -> dict[str, Any]:
-        """Return all that decides the result, as it goes into JSON."""
+        """Return everything that decides the result, as JSON values."""
         recipe = self.recipe.model_dump(mode="json")
         return {
             "format_version": 1,
             "recipe": {key: value for key, value in recipe.items() if key not in NOT_DECISIVE},
             "seed": self.seed,
+            "objective": type(self.objective).__name__,
             "processes": num_processes,
             "initial_tagger": self.initial_tagger,
             "data_config": yaml.safe_load(self.train.config.to_yaml()),
@@ -62,19 +62,20 @@ class TrainingJob:
 
 
 def with_defaults(definition: dict[str, Any]) -> dict[str, Any]:
-    """Return the definition of an older run with the keys that recipes and data configs have got since."""
+    """Return the definition of a run with the keys that were added since its partt version."""
     try:
         recipe = Recipe.model_validate({"data_config": "", **definition["recipe"]}).model_dump(mode="json")
         config = parse_record(yaml.safe_dump(definition["data_config"]), DataConfig, "run.json (data config)")
     except (ParttError, ValidationError, KeyError, TypeError):
-        return definition  # what is wrong with it shows in the comparison
+        return definition  # the comparison shows what is wrong with it
     kept = {key: value for key, value in recipe.items() if key not in NOT_DECISIVE}
-    return {**definition, "recipe": kept, "data_config": yaml.safe_load(config.to_yaml())}
+    added = {"objective": Classification.__name__}
+    return {**added, **definition, "recipe": kept, "data_config": yaml.safe_load(config.to_yaml())}
 
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """How to read files, and what to do with bad ones."""
+    """How to read files, and what to do with bad files and jets."""
 
     on_bad_file: Literal["error", "skip"] = "error"
     max_bad_fraction: float = 0.05
@@ -94,10 +95,10 @@ def open_job(
     initial_tagger: str = "",
     progress: Progress | None = None,
 ) -> TrainingJob:
-    """Open and count all jets; `validation` are files, or the fraction of the training entries to set aside.
+    """Open and index all files; `validation`: files, or the fraction of the training entries to set aside.
 
-    What the config leaves to a fit is fitted to the training files. The objective is classification, unless
-    another one is given.
+    Scales and weights that the config leaves to a fit are fitted to the training files. The default objective
+    is classification.
     """
     reading = reading or ReadingOptions()
     objective = objective or Classification(len(config.class_names), recipe.label_smoothing)
@@ -142,41 +143,8 @@ def jets_by_class(source: JetSource, index: JetIndex) -> dict[str, int]:
     return dict(zip(source.config.class_names, index.class_counts.sum(axis=0).tolist(), strict=True))
 
 
-@dataclass(frozen=True)
-class StepPlan:
-    """How a run is cut into steps and epochs; the same in each process."""
-
-    num_steps: int
-    steps_per_epoch: int
-    batch_size: int  # of one forward pass in one process
-    accumulate: int  # forward passes per step
-
-    @property
-    def num_epochs(self) -> int:
-        """Epochs, of which the last may be shorter."""
-        return -(-self.num_steps // self.steps_per_epoch)
-
-    def epoch_end(self, epoch: int) -> int:
-        """Return the steps done when an epoch (the first is 0) ends."""
-        return min((epoch + 1) * self.steps_per_epoch, self.num_steps)
-
-
-def plan_steps(recipe: Recipe, index: JetIndex, world_size: int) -> StepPlan:
-    """Cut a run into steps and epochs."""
-    parts = world_size * recipe.accumulate
-    if recipe.batch_size % parts:
-        raise ConfigError(
-            f"batch_size {recipe.batch_size} cannot be shared by {world_size} processes x accumulate "
-            f"{recipe.accumulate}: make it a multiple of {parts}"
-        )
-    jets = recipe.jets_per_epoch or jets_per_pass(index.chunks)[0]
-    steps_per_epoch = max(1, jets // recipe.batch_size)
-    num_steps = recipe.steps or (recipe.epochs or 0) * steps_per_epoch
-    return StepPlan(num_steps, steps_per_epoch, recipe.batch_size // parts, recipe.accumulate)
-
-
 def reference_jets(source: JetSource, index: JetIndex) -> Table:
-    """Return raw columns of a few selected jets, as a tagger file keeps them."""
+    """Return the branches of a few selected jets, for the tagger file."""
     chunk = next((chunk for chunk in index.chunks if chunk.num_jets), None)
     if chunk is None:
         raise DataError("no jet passes the selection")
@@ -193,27 +161,27 @@ def _files(source: JetSource, index: JetIndex) -> dict[str, Any]:
     return {
         "split": None if source.split is None else source.split.describe(),
         "files": {
-            file.url: [group, file.identity, file.num_entries, num_jets]
-            for file, group, num_jets in zip(source.files, source.groups, jets, strict=True)
+            file.url: [sample, file.identity, file.num_entries, num_jets]
+            for file, sample, num_jets in zip(source.files, source.samples, jets, strict=True)
         },
     }
 
 
 def _check_names(files: Sequence[InputFile], config: DataConfig) -> None:
-    """Refuse names of files that look like a class, but are none."""
+    """Raise an error for a sample whose name is nearly that of a class."""
     for name in dict.fromkeys(file.sample for file in files):
         same_letters = [known for known in config.class_names if known.lower() == name.lower()]
         hint = did_you_mean(name, config.class_names) or "".join(
             f" (it is {known})" for known in same_letters
         )
         if hint and not name.startswith(config.class_names):
-            raise ConfigError(f"{name!r} is no class{hint}; classes: {', '.join(config.class_names)}")
+            raise ConfigError(f"{name!r} is not a class{hint}; classes: {', '.join(config.class_names)}")
 
 
 def _check_classes(source: JetSource, index: JetIndex) -> None:
-    """Refuse files that are named after a class, but hold none of its jets."""
+    """Raise an error for a file of a sample named after a class that has no jets of this class."""
     names = source.config.class_names
-    for file, group, counts in zip(source.files, source.groups, index.class_counts, strict=True):
-        if group in names and counts.sum() and not counts[names.index(group)]:
+    for file, sample, counts in zip(source.files, source.samples, index.class_counts, strict=True):
+        if sample in names and counts.sum() and not counts[names.index(sample)]:
             found = ", ".join(name for name, count in zip(names, counts, strict=True) if count)
-            raise DataError(f"{file.url} is given as {group}, but its jets are {found}")
+            raise DataError(f"{file.url} is given as {sample}, but its jets are {found}")

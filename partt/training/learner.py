@@ -1,4 +1,4 @@
-"""A network that learns: its weights, its optimizer, and one step of both."""
+"""Network, objective and optimizer: set up, take a step, save and restore."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -31,7 +31,7 @@ from partt.training.optimizers import freeze, make_optimizer, set_learning_rate
 
 
 class LossOfBatch(nn.Module):
-    """Network and objective as one module, so that several processes exchange the gradients of both."""
+    """Network and objective as one module, for which DistributedDataParallel exchanges gradients."""
 
     def __init__(self, network: Network, objective: Objective) -> None:
         super().__init__()
@@ -46,13 +46,13 @@ class LossOfBatch(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """A network, what it learns, and its optimizer."""
+    """A network in training and its optimizer."""
 
     job: TrainingJob
     world: World
     device: torch.device
     network: Network
-    loss_of_batch: nn.Module  # LossOfBatch, ready to exchange gradients
+    loss_of_batch: nn.Module  # LossOfBatch, with several processes inside DistributedDataParallel
     optimizer: torch.optim.Optimizer
 
     @property
@@ -63,11 +63,11 @@ class Learner:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step says about this process's jets."""
+    """Result of a step for the jets of this process."""
 
     num_jets: int
-    sums: Mapping[str, float]  # over the jets, as the objective gives them
-    waiting: float  # seconds until the data were there
+    sums: Mapping[str, float]  # over the jets, from the objective
+    waiting: float  # seconds spent waiting for data
 
 
 def make_learner(
@@ -76,9 +76,10 @@ def make_learner(
     device: torch.device,
     initial_weights: Mapping[str, Tensor] | None = None,
 ) -> Learner:
-    """Build network and optimizer; seeds torch's random numbers, which the network draws from.
+    """Build network and optimizer, and seed torch's global generator.
 
-    Weights are the same in all processes; dropout afterwards differs. `initial_weights` may lack some names.
+    All processes draw the same weights; later random numbers (dropout) differ. Weights that are missing in
+    `initial_weights` stay random; heads in it that the objective does not need are ignored.
     """
     keep_freed_memory()
     for_weights, for_steps = np.random.SeedSequence(job.seed).generate_state(2, np.uint64).tolist()
@@ -88,7 +89,10 @@ def make_learner(
         recipe.model.name, recipe.model.network_config(), job.train.config.input_shape, objective.heads
     )
     if initial_weights is not None:
-        restore_weights(network, {**network.state_dict(), **initial_weights})
+        drawn = network.state_dict()
+        is_needed = {name: name in drawn or not name.startswith("heads.") for name in initial_weights}
+        given = {name: tensor for name, tensor in initial_weights.items() if is_needed[name]}
+        restore_weights(network, {**drawn, **given})
     loss_of_batch: nn.Module = LossOfBatch(network, objective).to(device).train()
     freeze(network, recipe.fine_tuning.freeze)
     optimizer = make_optimizer(network, recipe.optimizer, recipe.fine_tuning, objective.parameters())
@@ -101,7 +105,7 @@ def make_learner(
 def take_step(
     learner: Learner, batches: Iterator[JetBatch], step: int, lr: float, accumulate: int
 ) -> StepResult:
-    """Take one step of the optimizer; nothing that is not finite gets into the weights."""
+    """Take one step of the optimizer; NaN or infinity is an error before it reaches the weights."""
     recipe = learner.job.recipe
     set_learning_rate(learner.optimizer, lr)
     learner.optimizer.zero_grad(set_to_none=True)
@@ -129,7 +133,7 @@ def take_step(
 
 
 def snapshot(learner: Learner, values: Mapping[str, Any]) -> Checkpoint:
-    """Return all tensors that the learner needs to continue; every process has to call this."""
+    """Return a checkpoint; every process must call this."""
     random_states = learner.world.gather(_random_states(learner.device))
     tensors = with_prefix("network/", learner.network.state_dict())
     tensors |= with_prefix("objective/", learner.objective.state_dict())
@@ -141,7 +145,7 @@ def snapshot(learner: Learner, values: Mapping[str, Any]) -> Checkpoint:
 
 
 def restore(learner: Learner, checkpoint: Checkpoint) -> None:
-    """Bring a new learner to where the checkpoint was taken."""
+    """Restore a new learner from a checkpoint."""
     restore_weights(learner.network, without_prefix("network/", checkpoint.tensors))
     restore_weights(learner.objective, without_prefix("objective/", checkpoint.tensors))
     restore_optimizer(
@@ -154,7 +158,7 @@ def restore(learner: Learner, checkpoint: Checkpoint) -> None:
 
 
 def _to_floats(sums: Mapping[str, Tensor]) -> dict[str, float]:
-    """Fetch all sums from the device at once."""
+    """Copy all sums from the device in one transfer."""
     return dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True)) if sums else {}
 
 
@@ -166,7 +170,7 @@ def _random_states(device: torch.device) -> dict[str, Tensor]:
 
 
 def _exchange(learner: Learner, *, last: bool) -> AbstractContextManager[None]:
-    """Return a context in which gradients are exchanged only with the last part of a batch."""
+    """Return a context in which processes exchange gradients only for the last part of a batch."""
     if last or not isinstance(learner.loss_of_batch, DistributedDataParallel):
         return nullcontext()
     context: AbstractContextManager[None] = learner.loss_of_batch.no_sync()

@@ -1,4 +1,4 @@
-"""metrics.jsonl and TensorBoard events: what happened at which step."""
+"""Log of a run: metrics.jsonl and TensorBoard events."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Values = Mapping[str, Any]
 
 
 class MetricsLog(AbstractContextManager["MetricsLog"]):
-    """Appends to the logs of a run; what came after the state to go on from is removed: it comes again."""
+    """Appends to the log of a run; lines after the state to resume from are removed, to be written again."""
 
     def __init__(self, folder: RunFolder, state: RunState) -> None:
         first_step = state.step
@@ -34,7 +34,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
             raise OutputError(f"cannot write {folder.tensorboard}: {error.strerror or error}") from error
 
     def write(self, kind: str, step: int, values: Values) -> None:
-        """Add a line, and the numbers in it to the events."""
+        """Append a line to metrics.jsonl, and its numbers to TensorBoard's events."""
         try:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")

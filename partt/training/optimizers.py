@@ -1,4 +1,4 @@
-"""Optimizers: Ranger as published (arXiv:2202.03772), AdamW; which parameters decay, and which are frozen."""
+"""Optimizers: Ranger as published (arXiv:2202.03772) and AdamW; weight decay; frozen parameters."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ ADAMW_BETAS, ADAMW_EPS = (0.9, 0.999), 1e-8
 
 @dataclass(frozen=True)
 class _Kind:
-    """What parameters of one group of the optimizer have in common."""
+    """Settings of a parameter group of the optimizer."""
 
     decays: bool
     lr_factor: float
@@ -33,8 +33,8 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """Return the optimizer of a network's parameters that are not frozen, and of other parameters.
 
-    One-dimensional parameters (biases, norms, scales) and those that the backbone names do not decay. Each
-    group has a `lr_factor`: its learning rate relative to the other groups.
+    Weight decay excludes one-dimensional parameters (biases, norms, scales) and `no_weight_decay` of the
+    backbone. `lr_factor` of a parameter group multiplies its learning rate.
     """
     fine_tuning = fine_tuning or FineTuning()
     last_layers = last_layer_names(network)
@@ -49,7 +49,7 @@ def make_optimizer(
     for parameter in others:
         groups.setdefault(_Kind(parameter.ndim > 1, 1.0), []).append(parameter)
     if not groups:
-        raise ConfigError("fine_tuning.freeze: every parameter is frozen, so that nothing is left to train")
+        raise ConfigError("fine_tuning.freeze: all parameters are frozen, so nothing is left to train")
     options: list[dict[str, Any]] = [
         {
             "params": parameters,
@@ -62,12 +62,12 @@ def make_optimizer(
 
 
 def optimizer_of(options: list[dict[str, Any]], choice: OptimizerChoice) -> torch.optim.Optimizer:
-    """Return the optimizer of groups of parameters."""
+    """Return the optimizer of parameter groups."""
     if choice.name == "adamw":
         betas, eps = choice.betas or ADAMW_BETAS, choice.eps or ADAMW_EPS
         return torch.optim.AdamW(options, lr=choice.lr, betas=betas, eps=eps)
     betas, eps = choice.betas or RANGER_BETAS, choice.eps or RANGER_EPS
-    # weaver's Ranger, step by step: no gradient centralisation, and plain momentum in the first steps,
+    # The same steps as weaver's Ranger: no gradient centralisation, and plain momentum in the first steps,
     # where the variance of the second moments is too large to use them.
     optimizer: torch.optim.Optimizer = Ranger(
         options, lr=choice.lr, betas=betas, eps=eps, use_gc=False, degenerated_to_sgd=True
@@ -76,20 +76,20 @@ def optimizer_of(options: list[dict[str, Any]], choice: OptimizerChoice) -> torc
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Set the learning rate of all groups."""
+    """Set the learning rate of all parameter groups."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group["lr_factor"]
 
 
 def last_layer_names(network: Network) -> set[str]:
-    """Return the names of the parameters of the heads' last layers, which give the outputs."""
+    """Return the names of the parameters of the last layer of each head."""
     return {f"heads.{head}.output.{name}" for head in network.heads for name in ("weight", "bias")}
 
 
 def freeze(network: Network, patterns: tuple[str, ...]) -> int:
-    """Keep the parameters that match a shell pattern as they are; return how many numbers that are.
+    """Freeze the parameters whose names match a shell pattern; return how many numbers they have.
 
-    Names of the backbone's parameters may be given without `backbone.`.
+    The prefix `backbone.` may be left out.
     """
     frozen: dict[str, nn.Parameter] = {}
     for pattern in patterns:
@@ -109,5 +109,5 @@ def freeze(network: Network, patterns: tuple[str, ...]) -> int:
     for module in network.modules():
         own = list(module.parameters(recurse=False))
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) and own and not own[0].requires_grad:
-            module.eval()  # it keeps its running statistics too
+            module.eval()  # keeps its running statistics
     return sum(parameter.numel() for parameter in frozen.values())

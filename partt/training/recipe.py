@@ -1,7 +1,6 @@
-"""Recipes: how to train, as YAML; strict and typed."""
+"""Recipes: how to train, as typed YAML."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
@@ -17,11 +16,11 @@ Patterns = Annotated[tuple[str, ...], Field(strict=False)]  # YAML has lists, no
 
 
 class ModelChoice(Record):
-    """A network of partt.model.registry and the keys of its config that are to be changed."""
+    """A network by its name, and settings that differ from its defaults."""
 
     name: str
     settings: Mapping[str, Any] = Field(default_factory=dict)
-    """keys of the network's own config"""
+    """keys of the network's config, listed below"""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -39,83 +38,83 @@ class ModelChoice(Record):
 
 
 class OptimizerChoice(Record):
-    """The optimizer; null: its own default."""
+    """The optimizer; null: the default of the optimizer."""
 
     name: Literal["ranger", "adamw"] = "ranger"
     lr: PositiveFloat
-    """the learning rate that the schedule's factors multiply"""
+    """the learning rate; the schedule multiplies it"""
     weight_decay: NonNegativeFloat = 0.0
-    """never of one-dimensional parameters, nor of the class token"""
+    """not applied to one-dimensional parameters and the class token"""
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] | None = None
     eps: PositiveFloat | None = None
 
 
 class ScheduleChoice(Record):
-    """How the learning rate changes with the step; partt.training.schedules has the formulas."""
+    """Learning rate against the step; partt.training.schedules has the formulas."""
 
     name: Literal["constant", "flat_decay", "cosine", "one_cycle"] = "constant"
     warmup_steps: NonNegativeInt = 0
-    """steps in which the rate rises linearly from zero (not for one_cycle, which has its own rise)"""
+    """steps in which the rate rises linearly from zero; not for one_cycle, which starts with a rise"""
     flat_fraction: Fraction = 0.7
-    """flat_decay: the part of the epochs before the decay"""
+    """flat_decay: fraction of the epochs before the decay"""
     rise_fraction: Fraction = 0.3
-    """one_cycle: the part of the steps in which the rate rises"""
+    """one_cycle: fraction of the steps in which the rate rises"""
     start_factor: Fraction = 0.04
-    """one_cycle: where the rise starts"""
+    """one_cycle: factor at the first step"""
     final_factor: Fraction = 0.01
-    """where flat_decay, cosine and one_cycle end"""
+    """flat_decay, cosine and one_cycle: factor at the end"""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.name == "one_cycle" and self.warmup_steps:
-            raise KeyFault(("warmup_steps",), "one_cycle rises by itself, for rise_fraction of the steps")
+            raise KeyFault(("warmup_steps",), "not for one_cycle, which rises for rise_fraction of the steps")
         if self.name == "flat_decay" and self.final_factor == 0:
             raise KeyFault(("final_factor",), "an exponential decay never reaches 0")
         return self
 
 
 class FineTuning(Record):
-    """What is special about parameters when a run starts from another tagger's weights."""
+    """Learning rate of the last layer, and frozen parameters, for runs that start from another tagger."""
 
     head_lr_factor: PositiveFloat = 1.0
-    """learning rate of the last layer, relative to that of the others"""
+    """learning rate of the last layer, relative to the other layers"""
     freeze: Patterns = ()
-    """parameters that stay as they are, by name: shell patterns like particle_embedding.*"""
+    """parameters that stay fixed: shell patterns of names, such as particle_embedding.*"""
 
 
 class Recipe(Record):
-    """How to train; what is not here (files, seed, device) is said on the command line."""
+    """How to train; files, seed and device are options of the command line."""
 
     data_config: str
-    """a shipped name, or a path relative to the recipe"""
+    """name of a shipped data config, or a path relative to the recipe"""
     model: ModelChoice
     optimizer: OptimizerChoice
     schedule: ScheduleChoice = ScheduleChoice()
     batch_size: PositiveInt = 512
     """jets per step of the optimizer, over all processes"""
     accumulate: PositiveInt = 1
-    """parts that a process's share of a batch is computed in, to save memory"""
+    """forward passes per step, each with a part of the batch, to save memory"""
     epochs: PositiveInt | None = None
-    """of jets_per_epoch jets each"""
+    """number of epochs of jets_per_epoch jets each"""
     steps: PositiveInt | None = None
-    """instead of epochs: steps of the optimizer"""
+    """number of steps of the optimizer, instead of epochs"""
     jets_per_epoch: PositiveInt | None = None
     """null: one pass over the files"""
     reweighting: Literal["sample", "loss"] = "sample"
-    """how the weights that the data config asks to fit act: by choosing jets, or in the loss"""
+    """how fitted weights of the data config are used: sample draws jets by weight, loss weights the loss"""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     clip_norm: PositiveFloat | None = None
-    """largest norm of the gradient"""
+    """maximum norm of the gradient"""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16: matrix products on a GPU"""
+    """bfloat16: mixed precision, on a GPU"""
     metric: str | None = None
-    """of the validation jets; decides which epoch is the best: accuracy (default), auc or loss"""
+    """metric of the validation jets that chooses the best epoch: accuracy (default), auc or loss"""
     patience: PositiveInt | None = None
-    """stop after so many epochs without a better one"""
+    """stop after this many epochs without improvement"""
     checkpoint_minutes: NonNegativeFloat = 10.0
-    """time between checkpoints inside an epoch; 0: after every step"""
+    """time between checkpoints within an epoch; 0: after every step"""
     keep_checkpoints: PositiveInt = 2
-    """newest ones that stay, beside that of the best epoch"""
+    """number of newest checkpoints to keep, in addition to the one of the best epoch"""
     fine_tuning: FineTuning = FineTuning()
 
     @model_validator(mode="after")
@@ -130,13 +129,8 @@ class Recipe(Record):
 
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Load a recipe by the name of one that partt ships, or by its path; overrides are "key=value"."""
+    """Load a shipped recipe by name, or any recipe by path; overrides are "key=value"."""
     path = shipped_file("training", name_or_path)
     recipe = load_record(path, Recipe, overrides)
     beside = path.parent / recipe.data_config
     return recipe.replace(data_config=str(beside)) if beside.is_file() else recipe
-
-
-def recipe_name(name_or_path: str) -> str:
-    """Return what to call a run by default."""
-    return Path(name_or_path).stem

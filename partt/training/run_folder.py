@@ -1,12 +1,12 @@
-"""The run folder: what a run was asked to do, where it ran, what came out.
+"""The run folder: definition, environment and results of a run.
 
-run.json            all that decides the result; --resume refuses to go on with anything else
-recipe.yaml         the recipe, all keys; data_config.yaml: the data config, fits included
+run.json            everything that decides the result; --resume requires the same
+recipe.yaml         the recipe with all keys; data_config.yaml: the data config with fitted values
 environment.json    versions, machine and git state of each start
 metrics.jsonl       losses and metrics; tensorboard/ has the same
-checkpoints/        the newest ones, and that of the best epoch
+checkpoints/        the newest checkpoints, and the one of the best epoch
 best.safetensors    the tagger of the best epoch
-curves.png          losses and metrics over the epochs
+curves.png          losses and metrics against the epoch
 """
 
 import json
@@ -21,14 +21,15 @@ from partt.atomic_files import write_text
 from partt.errors import ConfigError
 from partt.jobs.folder_lock import opened_folder, try_lock
 from partt.jobs.metrics_file import METRICS_FILE
+from partt.tagger.loading import BEST_OF_RUN
 from partt.training.job import with_defaults
 
-MAX_DIFFERENCES = 10  # that are listed
+MAX_DIFFERENCES = 10  # listed in an error
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where the parts of a run are kept."""
+    """Paths in a run folder."""
 
     path: Path
 
@@ -40,7 +41,7 @@ class RunFolder:
     @property
     def tagger(self) -> Path:
         """The tagger of the best epoch."""
-        return self.path / "best.safetensors"
+        return self.path / BEST_OF_RUN
 
     @property
     def metrics(self) -> Path:
@@ -49,7 +50,7 @@ class RunFolder:
 
     @property
     def definition(self) -> Path:
-        """All that decides the result."""
+        """Everything that decides the result."""
         return self.path / "run.json"
 
     @property
@@ -65,7 +66,7 @@ class RunFolder:
 
 @contextmanager
 def locked_run_folder(path: str | Path) -> Iterator[RunFolder]:
-    """Yield a run folder that no other process may use; the lock ends with the process, however that ends."""
+    """Yield a run folder with a lock, so that no other process uses it; the lock ends with the process."""
     folder = RunFolder(Path(path))
     with opened_folder(folder.path, "lock") as descriptor:
         if not try_lock(descriptor, if_unsupported=False):
@@ -80,9 +81,9 @@ def locked_run_folder(path: str | Path) -> Iterator[RunFolder]:
 def start_or_resume(
     folder: RunFolder, definition: Mapping[str, Any], texts: Mapping[str, str], *, resume: bool
 ) -> None:
-    """Write what a run is to do, or see that it is what the folder's run did.
+    """Write the definition of a new run, or check that it equals that of the run in the folder.
 
-    `texts` are files for people to read, by name.
+    `texts`: further files to write, by name, for the user only.
     """
     if not folder.definition.exists():
         for name, text in texts.items():
@@ -91,7 +92,7 @@ def start_or_resume(
         return
     if not resume:
         raise ConfigError(
-            f"{folder.path} has a run already; add --resume to go on with it, or choose another --out"
+            f"{folder.path} already contains a run; add --resume to continue it, or choose another --out"
         )
     try:
         before = json.loads(folder.definition.read_text(encoding="utf-8"))
@@ -103,13 +104,13 @@ def start_or_resume(
         if len(differences) > MAX_DIFFERENCES:
             lines.append(f"  and {len(differences) - MAX_DIFFERENCES} more")
         raise ConfigError(
-            f"{folder.path}: --resume goes on with the same run only, but this one differs; undo the changes "
-            "or start another run with another --out:\n" + "\n".join(lines)
+            f"{folder.path}: --resume continues the same run only, but this one differs; undo the changes, "
+            "or start a new run with another --out:\n" + "\n".join(lines)
         )
 
 
 def append_environment(folder: RunFolder, environment: Mapping[str, Any]) -> None:
-    """Note where a run is started, or goes on."""
+    """Add the environment of a start to environment.json."""
     path = folder.path / "environment.json"
     starts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     write_text(path, json.dumps([*starts, environment], indent=1))

@@ -1,4 +1,4 @@
-"""Learning rate schedules: pure functions of the step, so that there is no state to save."""
+"""Learning rate schedules: functions of the step, without state."""
 
 import math
 
@@ -6,7 +6,7 @@ from partt.training.recipe import ScheduleChoice
 
 
 def rate_factor(schedule: ScheduleChoice, step: int, num_steps: int, steps_per_epoch: int) -> float:
-    """Return the learning rate of a step (the first is 0), relative to the recipe's."""
+    """Return the factor by which the recipe's learning rate is multiplied at a step, counted from 0."""
     warmup = schedule.warmup_steps
     if step < warmup:
         return (step + 1) / (warmup + 1)
@@ -22,9 +22,9 @@ def rate_factor(schedule: ScheduleChoice, step: int, num_steps: int, steps_per_e
 
 
 def _flat_decay(schedule: ScheduleChoice, step: int, num_steps: int, steps_per_epoch: int) -> float:
-    """Return 1 in the first epochs; in each later one the same factor less, down to final_factor.
+    """Return 1 in the first epochs, then an exponential decay, epoch by epoch, down to final_factor.
 
-    As published (arXiv:2202.03772) with 0.7 and 0.01: with 50 epochs, 15 decay.
+    As published (arXiv:2202.03772) with 0.7 and 0.01: of 50 epochs, 15 decay.
     """
     num_epochs = -(-num_steps // steps_per_epoch)
     num_decaying = max(1, int(num_epochs * (1 - schedule.flat_fraction) + 1e-9))
@@ -33,7 +33,7 @@ def _flat_decay(schedule: ScheduleChoice, step: int, num_steps: int, steps_per_e
 
 
 def _one_cycle(schedule: ScheduleChoice, step: int, num_steps: int) -> float:
-    """Return half a cosine up to 1, then half a cosine down (arXiv:1708.07120, momenta left alone)."""
+    """Return half a cosine up to 1, then half a cosine down (arXiv:1708.07120, without momentum cycles)."""
     peak = schedule.rise_fraction * num_steps - 1
     if step <= peak:
         return _half_cosine(schedule.start_factor, 1, _part(step, peak))

@@ -17,7 +17,7 @@ from partt.training.fine_tuning import weights_to_start_from
 from partt.training.fit import FitResult, Machine, fit
 from partt.training.job import ReadingOptions, open_job
 from partt.training.objectives.objective import Objective
-from partt.training.recipe import Recipe, load_recipe, recipe_name
+from partt.training.recipe import Recipe, load_recipe
 from partt.training.run_folder import RunFolder, locked_run_folder
 
 Files = str | Path | Sequence[str | Path]
@@ -45,14 +45,15 @@ def train(
     report: Report = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> FitResult:
-    """Train as a recipe says (a path, or the name of one that partt ships), and fill the run folder `out`.
+    """Train with a recipe (a path, or the name of a shipped one), and write the run folder `out`.
 
-    `files` and `validation` are names, globs, NAME:GLOB, @LIST or URLs; `validation` may be a number instead,
-    the part of the training entries to set aside. `overrides` are keys of the recipe ("optimizer.lr=3e-4").
-    `objective`: what to learn instead of classification. Under torchrun all processes call this; only the
-    first one reports. See docs/reference/training.md for the rest.
+    `files` and `validation` are paths, globs, NAME:GLOB, @LIST or URLs; `validation` can also be a number,
+    the fraction of the training entries to set aside. `overrides` change keys of the recipe
+    ("optimizer.lr=3e-4"). `objective`: what to learn, instead of classification. `opening` is called with the
+    files opened so far and their number. With torchrun all processes call this; only the first one reports.
+    See docs/reference/training.md for the other arguments.
     """
-    name = recipe_name(str(recipe)) if not isinstance(recipe, Recipe) else recipe.model.name
+    name = recipe.model.name if isinstance(recipe, Recipe) else Path(recipe).stem
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(str(recipe), overrides)
     world = world_from_environment()
     where = choose_device(device, world.local_rank if world.size > 1 else None)
@@ -71,12 +72,12 @@ def train(
         progress=opening if world.is_first else None,
     )
     path = Path(out) if out is not None else Path("runs") / name
-    report = report if world.is_first else _silent
+    report = report if world.is_first else lambda _: None
     with connected(world, where), ExitStack() as stack:
         folder = stack.enter_context(locked_run_folder(path)) if world.is_first else RunFolder(path)
         if initial is not None:
-            head = "a new last layer" if initial.new_head else "the last layer too"
-            report(Notice(f"starts from {init_from}, with {head}"))
+            head = "with a new last layer" if initial.new_head else "including the last layer"
+            report(Notice(f"starts from the weights of {init_from}, {head}"))
         return fit(
             job,
             folder,
@@ -90,8 +91,3 @@ def train(
 
 def _expanded(files: Files) -> Sequence[InputFile]:
     return expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)])
-
-
-def _silent(event: object) -> None:
-    """Report nothing."""
-    del event

@@ -1,4 +1,4 @@
-"""How good a network is on jets that it was not trained on."""
+"""Metrics of a network on the validation jets."""
 
 from collections.abc import Callable, Iterable
 
@@ -9,7 +9,7 @@ from partt.data.jet_batch import JetBatch
 from partt.errors import DataError, NumericalError
 from partt.model.network import Network
 from partt.training.distributed import World
-from partt.training.objectives.objective import LOSS, Objective, join_measured
+from partt.training.objectives.objective import LOSS, Objective, join_measurements
 
 MetricValues = dict[str, float | None]  # metric -> value; None: not defined for these jets
 
@@ -22,7 +22,7 @@ def validate(
     world: World,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[MetricValues, int] | None:
-    """Return the metrics over the batches of all processes, and the number of jets; None if asked to stop."""
+    """Return the metrics of the jets of all processes, and their number; None if asked to stop."""
     kept = []
     modes = [(module, module.training) for part in (network, objective) for module in part.modules()]
     network.eval()
@@ -39,10 +39,10 @@ def validate(
         module.training = mode
     if world.any(stopped)[0]:
         return None
-    # the same in every process: whether an epoch is the best must not differ between them
-    measured = join_measured(world.gather(join_measured(kept)))
+    # in the same order in every process, so that all agree on the best epoch
+    measured = join_measurements(world.gather(join_measurements(kept)))
     if measured.num_jets == 0:
-        raise DataError("all validation jets are bad; `partt check --deep` tells what is wrong with them")
+        raise DataError("all validation jets are bad; `partt check --deep` shows why")
     values = objective.validation_values(measured)
     loss = values[LOSS.name]
     if loss is None or not np.isfinite(loss):

@@ -270,7 +270,7 @@ def test_file_and_branch_magic(tmp_path):
 
 
 def test_loading_weavers_config_class_is_the_reference():
-    """The shipped configs mean the same to weaver: same inputs, same order."""
+    """weaver reads the same inputs from the shipped configs, in the same order."""
     for name in ("jetclass_full", "jetclass_kin", "jetclass_kinpid"):
         ours = load_data_config(name)
         theirs = WeaverConfig.load(str(shipped_file("data_configs", name)))

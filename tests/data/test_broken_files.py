@@ -271,7 +271,11 @@ def test_changed_after_inspection(tmp_path: Path, suffix: str) -> None:
     write([3.0, 4.0, 5.0])
     with pytest.raises(DataError, match="changed after it was inspected"):
         read_columns(str(path), ["x"], identity=info.identity)
-    assert read_columns(str(path), ["x"])["x"].tolist() == [3, 4, 5]  # who did not ask gets what is there
+    assert read_columns(str(path), ["x"])["x"].tolist() == [
+        3,
+        4,
+        5,
+    ]  # without an identity, the new file is read
 
 
 def test_cut_while_it_is_read(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:

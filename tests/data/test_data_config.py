@@ -320,13 +320,13 @@ QUOTES = " (YAML reads yes, no, on, off as true or false: put the word in quotes
         (
             "- part_eta",
             "- [part_pt, 1.8, 0.7]",
-            "9: inputs.pf_features.vars[1]: 'part_pt' stands in `inputs` before, with other parameters",
+            "9: inputs.pf_features.vars[1]: 'part_pt' is already in `inputs` with other parameters",
         ),
         (
             "[part_px, null]",
             "[part_px, 1]",
             (
-                "12: inputs.pf_vectors.vars[0]: four-momenta enter the pair features in GeV: "
+                "12: inputs.pf_vectors.vars[0]: pair features need momenta in GeV, not scaled: "
                 "write [part_px, null]"
             ),
         ),
@@ -387,13 +387,13 @@ QUOTES = " (YAML reads yes, no, on, off as true or false: put the word in quotes
                 "length, pad_mode, vars"
             ),
         ),
-        ("length: 128", "length: 64", "11: inputs.pf_vectors.length: must be the same in all groups"),
+        ("length: 128", "length: 64", "11: inputs.pf_vectors.length: must be the same in all input groups"),
         (
             "pf_vectors:",
             "sv_features:",
             (
-                "10: inputs.sv_features: partt reads one collection of particles for now, in the groups "
-                "pf_points, pf_features, pf_vectors, pf_mask; remove this group"
+                "10: inputs.sv_features: not supported: partt reads one collection of particles, in the "
+                "input groups pf_points, pf_features, pf_vectors, pf_mask; remove this group"
             ),
         ),
         (
@@ -408,33 +408,33 @@ QUOTES = " (YAML reads yes, no, on, off as true or false: put the word in quotes
             "ak.ones_like(part_px)",
             "part_px > 0",
             (
-                "15: inputs.pf_mask.vars[0]: partt masks nothing but padding: "
-                "the mask must be defined as ak.ones_like(a branch)"
+                "15: inputs.pf_mask.vars[0]: partt supports no mask but that of padding: "
+                "define it as ak.ones_like(a branch)"
             ),
         ),
         ("  pf_mask:", "  pf_mask:\n    pad_mode: wrap", "14: inputs.pf_mask.pad_mode: must be constant"),
         (
             "type: simple",
             "type: custom",
-            "18: labels.value: with type custom, this is one entry, name: formula of the class number",
+            "18: labels.value: with type custom, should be one entry, name: formula of the class number",
         ),
         ("type: simple", "type: smple", "17: labels.type: should be 'simple' or 'custom', found 'smple'"),
         (
             "[label_QCD, label_Top]",
             "[label_QCD, label_QCD]",
-            "18: labels.value[1]: 'label_QCD' stands here twice",
+            "18: labels.value[1]: duplicate name 'label_QCD'",
         ),
         (
             "[label_QCD, label_Top]",
             "[label_QCD, QCD]",
-            "18: labels.value: two of these give the same class name: label_ is left out of it",
+            "18: labels.value: two variables give the same class name, which is without label_",
         ),
         ("[label_QCD, label_Top]", "label_QCD", "18: labels.value: should be a list, found 'label_QCD'"),
         ("[label_QCD, label_Top]", "[]", "16: labels: there must be at least one class"),
         (
             "[label_QCD, label_Top]",
             "{a: b}",
-            "18: labels.value: with type simple, this is a list of 0-1 branches",
+            "18: labels.value: with type simple, should be a list of 0-1 variables",
         ),
         (
             "[label_QCD, label_Top]",
@@ -520,7 +520,7 @@ def test_faults_in_inputs_and_labels(old, new, message):
         ("file_magic: {a: {x: y}}", "19: file_magic.a.x: should be a valid number, found 'y'"),
         ("branch_magic: {a: 1}", "19: branch_magic.a: should be a valid string, found 1"),
         ("observers: jet_pt", "19: observers: should be a list, found 'jet_pt'"),
-        ("observers: [a, a]", "19: observers[1]: 'a' stands here twice"),
+        ("observers: [a, a]", "19: observers[1]: duplicate name 'a'"),
         ("treename: 5", "19: treename: should be a valid string, found 5"),
         ("bucketing: {var: a}", "19: bucketing.bins: this key is needed"),
         (

@@ -1,4 +1,4 @@
-"""Awkward arrays of jets and events: the same variables as from a file, and results nested as the jets were."""
+"""Awkward arrays of jets and events: the same variables as from a file, and results nested like the jets."""
 
 import awkward as ak
 import numpy as np

@@ -1,4 +1,4 @@
-"""Columns: views of awkward arrays, rows picked by jet, columns joined."""
+"""Columns: from and to awkward arrays, taking jets, concatenation."""
 
 import awkward as ak
 import numpy as np

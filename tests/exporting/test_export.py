@@ -1,4 +1,4 @@
-"""Exported files: their scores are those of torch and of weaver-core; what cannot be exported is refused."""
+"""Exported files have the scores of torch and weaver-core; what cannot be exported is an error."""
 
 import json
 import shutil
@@ -75,7 +75,7 @@ def test_weavers_own_export_of_the_same_weights_agrees(case, tmp_path):
 
 
 def test_numbers_that_are_not_finite(exported):
-    """NaN features become 0, infinite ones and momenta that are not finite make a jet bad: as in predict."""
+    """NaN features become 0; infinite features, and NaN or infinite momenta, make a jet bad: as in predict."""
     tagger, result = exported("part")
     variables = variables_of(tagger, num_jets=60)
     lengths = variables.branches["part_px"].lengths
@@ -128,7 +128,7 @@ assert not any(name.split(".")[0] in {"partt", "torch"} for name in sys.modules)
 
 
 def test_predict_engine_onnx_gives_what_torch_gives(exported, tmp_path, capsys):
-    """In order, with NaN for jets that are not selected, observers and all."""
+    """In order, with NaN for jets that are not selected, and with observers."""
     tagger = tagger_to_export("pfn", selection="jet_pt > 100")
     save_tagger(tmp_path / "tagger.safetensors", tagger)
     jets = str(write_jets(tmp_path / "jets.root", 120))
@@ -181,8 +181,10 @@ def test_formulas_are_numpys():
     from partt.model.registry import build_network, network_config
     from partt.tagger.onnx_file import new_session
 
-    model = build_network("pfn", network_config("pfn"), len(names), 10).eval()
-    tagger = replace(tagger, model=model, data_config=config)
+    network = build_network(
+        "pfn", network_config("pfn"), config.input_shape, tagger.network.head_sizes
+    ).eval()
+    tagger = replace(tagger, network=network, data_config=config)
     session = new_session(trace(tagger, "raw", 18).SerializeToString())
     assert proof.largest_difference(tagger, "raw", session) < TOLERANCE
 
@@ -197,7 +199,7 @@ def test_a_formula_that_cannot_be_exported_is_named(formula, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-# --- what the file says ---------------------------------------------------------------------------------
+# --- metadata -------------------------------------------------------------------------------------------
 
 
 def test_the_file_says_what_it_is(exported):
@@ -247,7 +249,7 @@ def test_preprocess_json_is_weavers(exported, tmp_path):
 
 def test_a_mismatch_means_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr(proof, "TOLERANCE", 1e-12)
-    with pytest.raises(NumericalError, match="differ from torch's by up to .* no file is made"):
+    with pytest.raises(NumericalError, match="differ from torch's by up to .* no file is written"):
         export(tagger_to_export("pfn"), tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())
 
@@ -278,7 +280,7 @@ def test_damaged_and_foreign_files_are_refused(exported, tmp_path):
     with pytest.raises(DataError, match="not made by `partt export`"):
         load_onnx_tagger(path)
     path.write_text("<html>")
-    with pytest.raises(DataError, match="no ONNX file"):
+    with pytest.raises(DataError, match="not an ONNX file"):
         load_onnx_tagger(path)
     with pytest.raises(DataError, match="cannot read .*missing.onnx"):
         load_onnx_tagger(tmp_path / "missing.onnx")
@@ -293,11 +295,11 @@ def test_wrong_requests(exported, tmp_path, capsys, monkeypatch):
         (["export", tagger, "--out", "model.pt"], 2, "ends in .onnx"),
         (["export", tagger, "--out", out, "--opset", "9"], 2, "--opset 9: give a number from 18"),
         (["export", str(tmp_path / "no.safetensors"), "--out", out], 3, "no.safetensors"),
-        (["predict", "x.root", "--engine", "onnx", "--tagger", tagger], 2, "--engine onnx runs files that"),
+        (["predict", "x.root", "--engine", "onnx", "--tagger", tagger], 2, "--engine onnx runs files of"),
         (
             ["predict", "x.root", "--engine", "torch", "--tagger", str(result.path)],
             2,
-            "--engine onnx runs it",
+            "use --engine onnx",
         ),
         (["predict", "x.root", "--device", "cuda", "--tagger", str(result.path)], 2, "on the CPU"),
         (["predict", "x.root", "--embeddings", "--tagger", str(result.path)], 2, "no embeddings"),

@@ -127,7 +127,7 @@ def test_stored_logits_of_both_dialects(dialect):
 
 
 def test_the_wrong_dialect_gives_other_logits():
-    """The trap: the shapes agree, so nothing but the numbers shows it."""
+    """The shapes agree, so only the outputs show a wrong dialect."""
     state = read_weaver_file(FIXTURES / "part_small_weaver05.pt")
     weights = [import_particle_transformer(state, dialect)[1] for dialect in ("0.4", "0.5")]
     name = "backbone.blocks.0.attention.out_proj.weight"
@@ -202,4 +202,4 @@ def test_particlenet_scores_on_real_jets(reference):
     scores = logits.softmax(1).numpy()
     np.testing.assert_allclose(scores, expected, rtol=0, atol=2e-5)
     accuracy = (scores.argmax(1) == data["labels"].argmax(1)).mean()
-    assert accuracy > 0.7  # trained on real jets: no chance-level output
+    assert accuracy > 0.7  # trained on real jets: better than random guesses

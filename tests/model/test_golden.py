@@ -15,7 +15,7 @@ from partt.model.registry import build_network, network_config, network_names
 from small_networks import logits_of, packed_jets
 
 GOLDEN = Path(__file__).parent / "golden"
-# Small, so that 20 steps in float64 take a second; without dropout, whose random numbers are torch's affair.
+# Small, so that 20 steps in float64 take a second; without dropout, whose random numbers depend on torch.
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 SMALL_PART = {**NO_DROPOUT, "width": 32, "num_heads": 4, "num_blocks": 2, "num_class_blocks": 1}
 SMALL_PART |= {"feed_forward_width": 64, "embedding_widths": (32, 64)}

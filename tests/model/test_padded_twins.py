@@ -1,4 +1,4 @@
-"""Every network on padded jets, as it is exported, is the network on packed jets."""
+"""Every network gives the same outputs for padded jets, as exported, and packed jets."""
 
 import pytest
 import torch

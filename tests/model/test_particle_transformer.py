@@ -1,4 +1,4 @@
-"""Packed = dense, attention maps = a slow computation, dropout, trimming, initialisation, export."""
+"""Packed equals padded, attention maps against a slow oracle, dropout, trimming, initialisation, export."""
 
 import math
 

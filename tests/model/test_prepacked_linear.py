@@ -1,4 +1,4 @@
-"""The packed product of inference is nn.Linear's, whatever happened to the weight before."""
+"""Prepacked weights give the same results as nn.Linear, also after the weights have changed."""
 
 import pytest
 import torch
@@ -63,6 +63,6 @@ def test_network_of_full_groups_equals_its_float64_twin(monkeypatch):
         logits = logits_of(network, jets)
         monkeypatch.setattr(prepacked_linear, "MIN_ROWS", 10**9)
         plain = logits_of(network, jets)
-        assert not torch.equal(logits, plain)  # it did take the other way
+        assert not torch.equal(logits, plain)  # prepacked weights were used
         exact = logits_of(network.double(), jets.to(torch.float64))
     torch.testing.assert_close(logits.double(), exact, rtol=0, atol=2e-5)

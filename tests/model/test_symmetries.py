@@ -1,4 +1,4 @@
-"""A batch equals its jets; the order of particles does not matter; odd jets harm nobody."""
+"""Jets are independent; the order of particles does not matter; unusual jets do not affect other jets."""
 
 import pytest
 import torch
@@ -71,7 +71,7 @@ def test_rotations_about_z_and_boosts_along_z_change_no_logits():
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name not in {"gru", "lstm"}])
 def test_tokens_follow_their_particles(name):
-    """Each particle has its own token, the same whichever jets are beside it and in whatever order."""
+    """The token of a particle does not depend on the other jets of the batch, nor on the order."""
     network, jets = small_network(name).eval(), packed_jets(LENGTHS)
     with torch.inference_mode():
         tokens = network.tokens(jets)
@@ -165,7 +165,7 @@ def test_folded_pair_embedding_equals_its_layers():
     torch.testing.assert_close(module(features), x.T)
 
 
-# --- odd jets ----------------------------------------------------------------------------------------
+# --- unusual jets -------------------------------------------------------------------------------------
 
 ODD = [
     [0, 0, 0, 0],

@@ -1,4 +1,4 @@
-"""Tagger files: what is saved is what loads; damaged, foreign and newer files are refused with a clear message."""
+"""Tagger files load as they were saved; damaged, foreign and newer files are clear errors."""
 
 import json
 import pickle
@@ -18,6 +18,7 @@ from partt.data.made_up_jets import LENGTHS, made_up_jets
 from partt.data.packing import pack
 from partt.data.variables import Variables
 from partt.errors import DataError
+from partt.model.registry import build_network
 from partt.model.weaver_weights import (
     export_particle_transformer,
     import_particle_transformer,
@@ -55,6 +56,18 @@ def test_a_tagger_comes_back_as_it_was(name, config, tmp_path):
     assert torch.equal(reference_outputs(loaded)["classes"], reference_outputs(tagger)["classes"])
 
 
+def test_all_heads_come_back(tmp_path):
+    tagger = make_tagger()
+    network, shape = tagger.network, tagger.data_config.input_shape
+    network = build_network(network.name, network.config, shape, {"classes": 10, "mass": 1}).eval()
+    save_tagger(tmp_path / "t.safetensors", replace(tagger, network=network))
+    loaded = load_tagger(tmp_path / "t.safetensors")
+    assert loaded.network.head_sizes == {"classes": 10, "mass": 1}
+    assert torch.equal(
+        reference_outputs(loaded)["mass"], reference_outputs(replace(tagger, network=network))["mass"]
+    )
+
+
 def test_logits_of_a_batch(path):
     tagger = load_tagger(path)
     variables = Variables(made_up_jets(), tagger.data_config.formulas, "made up", np.arange(len(LENGTHS)))
@@ -79,7 +92,7 @@ def refused(path, message):
 def test_a_truncated_file(path, fraction):
     contents = path.read_bytes()
     path.write_bytes(contents[: int(fraction * len(contents))])
-    refused(path, "no tagger file, or incomplete")
+    refused(path, "not a tagger file, or incomplete")
 
 
 def test_every_kind_of_flipped_bit(path):
@@ -125,12 +138,12 @@ def test_a_weight_of_another_shape(path):
 
 def test_other_weights_than_those_of_the_reference_logits(path):
     rewritten(path, lambda _, tensors: tensors["weights.heads.classes.output.bias"].add_(1e-3))
-    refused(path, "does not work here as when it was saved")
+    refused(path, "gives other outputs than when it was saved")
 
 
 def test_not_a_number_in_the_weights(path):
     rewritten(path, lambda _, tensors: tensors["weights.heads.classes.output.bias"].fill_(float("nan")))
-    refused(path, "does not work here as when it was saved")
+    refused(path, "gives other outputs than when it was saved")
 
 
 @pytest.mark.parametrize("name", ["reference.outputs.classes", "reference.contents.part_px"])
@@ -154,11 +167,11 @@ def test_a_header_without_a_key(path, key):
 
 def test_other_class_names(path):
     rewritten(path, lambda header, _: header["class_names"].reverse())
-    refused(path, "classes of the network and of its data config differ")
+    refused(path, "classes of its header and of its data config differ")
 
 
 def test_a_network_that_would_not_fit_into_memory(path):
-    """Its shapes are compared before any memory is taken."""
+    """Shapes are compared before memory is allocated."""
     rewritten(path, lambda header, _: header["network_config"].update(width=10**6, feed_forward_width=10**6))
     refused(path, "expected .* found")
 
@@ -169,7 +182,7 @@ def test_a_shape_of_a_terabyte(tmp_path):
         {"weights.a": {"dtype": "F32", "shape": [2**38], "data_offsets": [0, 2**40]}}
     ).encode()
     path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(100))
-    refused(path, "no tagger file, or incomplete")
+    refused(path, "not a tagger file, or incomplete")
 
 
 def test_an_unknown_network(path):
@@ -179,13 +192,13 @@ def test_an_unknown_network(path):
 
 def test_foreign_files(tmp_path):
     path = tmp_path / "t.safetensors"
-    refused(path, "cannot read|no tagger file")
+    refused(path, "cannot read|not a tagger file")
     safetensors.torch.save_file({"a": torch.ones(3)}, path)
-    refused(path, "not a partt tagger")
+    refused(path, "not a tagger file of partt")
     path.write_text("<html>")
-    refused(path, "no tagger file")
+    refused(path, "not a tagger file")
     torch.save({"a": torch.ones(3)}, path)
-    refused(path, "no tagger file")
+    refused(path, "not a tagger file")
 
 
 def test_an_error_while_saving_leaves_no_file(tmp_path):
@@ -266,7 +279,7 @@ def test_a_pickle_with_an_exploit_is_refused(tmp_path, monkeypatch, capsys):
     (tmp_path / "plain.pt").write_bytes(pickle.dumps({"a": Exploit()}))
     for name in ("zip.pt", "plain.pt"):
         assert run_import(tmp_path / name, tmp_path / "t") == 3
-        assert "is refused" in capsys.readouterr().err
+        assert "more than tensors" in capsys.readouterr().err
         assert main(["export-weaver", name, "--out", "back.pt"]) == 3
     assert not (tmp_path / "exploited").exists()
 
@@ -287,7 +300,7 @@ def test_the_wrong_arch_or_features_are_named(arch, tmp_path, capsys):
     words = ["--arch", arch, "--features", "kin", "--out", str(tmp_path / "t")]
     assert main(["import-weaver", str(small_pt("0.4")), *words]) == 3
     error = capsys.readouterr().err
-    assert ("--features kin (7 features" if arch == "part" else "is --arch right?") in error
+    assert ("--features kin (7 features" if arch == "part" else "is --arch correct?") in error
 
 
 def test_a_truncated_or_missing_state_dict(tmp_path, capsys):
@@ -301,4 +314,4 @@ def test_a_small_size_has_no_counterpart_in_weaver(tmp_path, capsys):
     for name in ("part_xs", "pfn"):
         save_tagger(tmp_path / "t.safetensors", make_tagger(name))
         assert main(["export-weaver", str(tmp_path / "t.safetensors"), "--out", str(tmp_path / "w.pt")]) == 3
-        assert "weaver-core has no network" in capsys.readouterr().err
+        assert "weaver-core has no such network" in capsys.readouterr().err

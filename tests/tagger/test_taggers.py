@@ -1,4 +1,4 @@
-"""The taggers in the box work by name, and are as good as their cards say."""
+"""The shipped taggers load by name, and perform as their model cards say."""
 
 import json
 import math
@@ -86,4 +86,4 @@ def test_a_training_can_start_from_a_name():
 
 def test_export_weaver_takes_a_name(tmp_path, capsys):
     assert main(["export-weaver", "jetclass-small", "--out", str(tmp_path / "w.pt")]) == 3
-    assert "weaver-core has no network like this one" in capsys.readouterr().err
+    assert "weaver-core has no such network" in capsys.readouterr().err

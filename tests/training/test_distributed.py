@@ -1,4 +1,4 @@
-"""Two processes train one model: gloo on the CPU."""
+"""Two processes train one network, with gloo on the CPU."""
 
 import json
 import os
@@ -19,8 +19,8 @@ from conftest import ROOT
 from partt.errors import ConfigError
 from partt.training.distributed import World, connected, world_from_environment
 from partt.training.fit import Machine, fit
-from partt.training.job import plan_steps
 from partt.training.run_folder import RunFolder
+from partt.training.steps import count_steps
 from training_jobs import TINY_RECIPE, run_job, tiny_job
 
 
@@ -97,10 +97,10 @@ def test_resuming_two_processes_is_exact(jet_file, tmp_path):
 
 def test_shares_are_equal_although_jets_do_not_divide(jet_file):
     job = tiny_job(jet_file, jets_per_epoch=None)
-    plans = {plan_steps(job.recipe, job.train_index, size).num_steps for size in (1, 2, 4)}
-    assert len(plans) == 1
+    totals = {count_steps(job.recipe, job.train_index, size).num_steps for size in (1, 2, 4)}
+    assert len(totals) == 1
     with pytest.raises(ConfigError, match="cannot be shared by 3 processes"):
-        plan_steps(job.recipe, job.train_index, 3)
+        count_steps(job.recipe, job.train_index, 3)
 
 
 def test_one_process_is_a_world_of_its_own(monkeypatch):

@@ -1,4 +1,4 @@
-"""What can go wrong in a run: it stops with a clear error, and goes on from sound checkpoints."""
+"""Faults in a run: it stops with a clear error, and resumes from intact checkpoints."""
 
 import multiprocessing
 import os

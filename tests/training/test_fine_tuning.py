@@ -13,7 +13,9 @@ from partt.cli.main import main
 from partt.data.files.tables import write_table
 from partt.model.weaver_weights import export_particle_transformer, import_particle_transformer
 from partt.tagger.loading import load_torch_tagger
+from partt.training.distributed import World
 from partt.training.fine_tuning import weights_to_start_from
+from partt.training.learner import make_learner
 from training_jobs import TINY_RECIPE, run_job, tiny_job
 
 
@@ -64,7 +66,7 @@ def test_the_head_is_new_and_what_is_frozen_stays(folder, jetclass_run, capsys):
     tuned = load_torch_tagger(folder / "run" / "best.safetensors")
     assert len(tuned.class_names) == 2
     after = tuned.network.state_dict()
-    for name, tensor in tagger.network.state_dict().items():  # what frozen BatchNorms remember, too
+    for name, tensor in tagger.network.state_dict().items():  # including statistics of frozen BatchNorms
         assert name.startswith("heads.") or torch.equal(tensor, after[name]), name
     assert after["heads.classes.output.weight"].shape == (2, 16)
 
@@ -86,7 +88,7 @@ def test_the_same_classes_keep_the_head(jet_file, jetclass_run, tmp_path):
 
 
 def test_from_weights_that_weaver_trained(tmp_path):
-    """As the paper fine-tunes: JetClass weights, the converted top landscape, the shipped recipe."""
+    """Fine-tuning as in the paper: JetClass weights, converted top landscape, shipped recipe."""
     torch.manual_seed(0)
     theirs = WeaverParticleTransformer(7, num_classes=10, use_pre_activation_pair=False, fc_params=[])
     config, expected = import_particle_transformer(theirs.state_dict(), "0.5")
@@ -110,6 +112,13 @@ def test_from_weights_that_weaver_trained(tmp_path):
             assert torch.allclose(parameter, expected[name], rtol=1e-6), name
 
 
+def test_heads_that_the_objective_does_not_need_are_ignored(jet_file):
+    weights = {"heads.mass.output.bias": torch.ones(1), "heads.classes.output.bias": torch.ones(10)}
+    network = make_learner(tiny_job(jet_file), World(), torch.device("cpu"), weights).network
+    assert list(network.heads) == ["classes"]
+    assert torch.equal(network.heads["classes"].output.bias, torch.ones(10))
+
+
 def job_model(**settings):
     return {"name": "part", "settings": {**TINY_RECIPE["model"]["settings"], **settings}}
 
@@ -117,7 +126,7 @@ def job_model(**settings):
 @pytest.mark.parametrize(
     ("recipe", "options", "code", "message"),
     [
-        ("pfn.yaml", [], 2, "it is a part, but the recipe's model is pfn"),
+        ("pfn.yaml", [], 2, "the network of the tagger is part, that of the recipe is pfn"),
         ("full.yaml", [], 2, "those of jetclass_full are part_pt_log"),
         ("tune.yaml", ["--set", "fine_tuning.freeze=[nothing.*]"], 2, "'nothing.*' matches no parameter"),
         ("tune.yaml", ["--set", "model.settings.width=32"], 3, "the weights do not fit the network"),

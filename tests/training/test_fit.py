@@ -1,6 +1,7 @@
-"""Runs: they learn, leave a complete folder, and go on exactly after a stop."""
+"""Runs: they learn, write a complete run folder, and resume exactly."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from partt.jobs.metrics_file import read_metrics
 from partt.tagger.loading import load_torch_tagger
 from partt.training.checkpoints import load_newest
 from partt.training.events import EpochEnded, Notice, Started, StepDone
+from partt.training.objectives.classification import Classification
 from partt.training.recipe import load_recipe
 from partt.training.run_folder import RunFolder, locked_run_folder
 from training_jobs import run_job, stop_after, tiny_job, tiny_recipe
@@ -171,7 +173,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(jet_file, tmp_p
 
 def test_a_changed_config_is_refused(jet_file, tmp_path):
     run_job(tiny_job(jet_file, steps=1, epochs=None), tmp_path)
-    with pytest.raises(ConfigError, match="has a run already; add --resume"):
+    with pytest.raises(ConfigError, match="already contains a run; add --resume"):
         run_job(tiny_job(jet_file, steps=1, epochs=None), tmp_path)
     changes = {"optimizer": {"name": "ranger", "lr": 0.1}, "batch_size": 32}
     changed = tiny_job(jet_file, seed=8, steps=1, epochs=None, **changes)
@@ -183,6 +185,16 @@ def test_a_changed_config_is_refused(jet_file, tmp_path):
         "seed: 7 before, 8 now",
     ):
         assert difference in str(caught.value)
+
+
+def test_another_objective_is_refused(jet_file, tmp_path):
+    class Other(Classification):
+        """Learns something else."""
+
+    job = tiny_job(jet_file, steps=1, epochs=None)
+    run_job(job, tmp_path)
+    with pytest.raises(ConfigError, match='objective: "Classification" before, "Other" now'):
+        run_job(replace(job, objective=Other(10)), tmp_path, resume=True)
 
 
 def test_changed_files_are_refused(jet_file, tmp_path):

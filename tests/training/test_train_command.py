@@ -1,4 +1,4 @@
-"""`partt train` as users meet it."""
+"""The command `partt train`."""
 
 import shlex
 
@@ -46,7 +46,7 @@ def test_resume_starts_goes_on_and_refuses_changes(folder, capsys):
     assert command(f"{text} --resume") == 0
     assert command(f"{text} --resume") == 0
     assert command(text) == 2
-    assert "run has a run already; add --resume" in capsys.readouterr().err
+    assert "run already contains a run; add --resume" in capsys.readouterr().err
     assert command(f"{text} --resume --set optimizer.lr=0.5 --seed 9") == 2
     error = capsys.readouterr().err
     assert "recipe.optimizer.lr: 0.01 before, 0.5 now" in error
@@ -58,8 +58,8 @@ def test_resume_starts_goes_on_and_refuses_changes(folder, capsys):
     ("text", "code", "message"),
     [
         ("tiny.yaml --train none.root --val more.root", 3, "'none.root' matches no file"),
-        ("tiny.yaml --train QDC:qcd.root --val more.root", 2, "'QDC' is no class (did you mean 'QCD'?)"),
-        ("tiny.yaml --train Qcd:qcd.root --val more.root", 2, "'Qcd' is no class (it is QCD)"),
+        ("tiny.yaml --train QDC:qcd.root --val more.root", 2, "'QDC' is not a class (did you mean 'QCD'?)"),
+        ("tiny.yaml --train Qcd:qcd.root --val more.root", 2, "'Qcd' is not a class (it is QCD)"),
         (
             "tiny.yaml --train QCD:hbb.root --val more.root",
             3,

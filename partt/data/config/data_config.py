@@ -1,4 +1,4 @@
-"""Data configs: which branches to read and what to make of them, in weaver's YAML schema."""
+"""Data configs: inputs, labels, selection and weights of jets, in weaver's YAML schema."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from partt.data.formulas.expressions import Formula, inline, parse_formula
 from partt.data.formulas.grammar import function_name
 from partt.jet_inputs import CollectionShape, InputShape
 
-PARTICLES = "pf"  # the collection of a jet's particles
+PARTICLES = "pf"  # name of the collection of particles
 
 __all__ = [
     "PARTICLES",
@@ -52,12 +52,12 @@ class InputVariable:
     multiply_by: float = 1
     clip_min: float = -5
     clip_max: float = 5
-    to_fit: bool = False  # subtract_by and multiply_by are still to be fitted to the data
+    to_fit: bool = False  # subtract_by and multiply_by are not fitted to the data yet
 
 
 @dataclass(frozen=True)
 class InputGroup:
-    """The variables of one input of the network; jets are cut after `length` particles."""
+    """The variables of one input group; jets are cut after `length` particles."""
 
     name: str  # as in the config: pf_features, pf_vectors, pf_points
     length: int | None
@@ -82,26 +82,26 @@ class DataConfig(Record):
     treename: Name | None = None
     """the tree to read; needed only if a file has more than one"""
     selection: Selection = None
-    """the jets to use: a formula of variables with one value per jet; null: all"""
+    """which jets to use, a formula of variables with one value per jet; null: all"""
     test_time_selection: Selection = None
     """another selection for prediction; null: the same"""
     file_magic: Annotated[Mapping[Name, Mapping[Regex, float]], Empty] = Field(default_factory=dict)
-    """a variable to make -> regular expression -> its value in files whose path matches; 0 in others"""
+    """new variable -> regular expression -> its value in files whose path matches; 0 in other files"""
     branch_magic: Annotated[Mapping[Name, str], Empty] = Field(default_factory=dict)
-    """text in names of branches -> what stands in its place in the files"""
+    """text in names of branches -> its replacement in the files"""
     new_variables: Annotated[Mapping[Name, FormulaText], AfterValidator(check_definitions), Empty] = Field(
         default_factory=dict
     )
-    """a variable to make -> its formula, in any order"""
+    """new variable -> formula, in any order"""
     preprocess: Annotated[Preprocess, Empty] = Preprocess()
     inputs: Inputs
     labels: Labels
     observers: Annotated[Names, NoNames] = ()
-    """carried along to the predictions, unchanged"""
+    """variables that `partt predict` copies to its outputs"""
     monitor_variables: Annotated[Names, NoNames] = ()
-    """carried along in training, as the network takes them; partt itself does not look at them"""
+    """for weaver; partt does not use them"""
     weights: Weights | None = None
-    """null: every jet counts the same"""
+    """null: all jets have weight 1"""
     bucketing: Bucketing | None = None
 
     # --- access for the rest of the data layer ---
@@ -123,12 +123,12 @@ class DataConfig(Record):
 
     @property
     def groups(self) -> tuple[InputGroup, ...]:
-        """The groups that the config has, out of particles, momenta and points."""
+        """The input groups of the config, out of particles, momenta and points."""
         return tuple(group for group in (self.particles, self.momenta, self.points) if group is not None)
 
     @property
     def input_shape(self) -> InputShape:
-        """The inputs that a network gets."""
+        """Names and sizes of the network's inputs."""
         particles = CollectionShape(
             len(self.particles.variables),
             self.momenta is not None,
@@ -138,12 +138,12 @@ class DataConfig(Record):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The variables of all groups, each once."""
+        """The variables of all input groups, each once."""
         return tuple(dict.fromkeys(variable.name for group in self.groups for variable in group.variables))
 
     @property
     def resolved_variables(self) -> Mapping[str, InputVariable]:
-        """The variables of all inputs, the mask included, by name."""
+        """The variables of all inputs, including the mask, by name."""
         return {variable.name: variable for group in self._groups.values() for variable in group.variables}
 
     @property
@@ -174,17 +174,17 @@ class DataConfig(Record):
         if isinstance(self.labels.value, Mapping):
             formulas |= parse_definitions(self.labels.value)
         momenta = {name: formula for name, formula in formulas.items() if formula.is_momenta}
-        # Four-momenta are no column: what is defined with them gets their definition in place of their name.
+        # Four-momenta are not a column: formulas that use them get their definition instead of their name.
         return {name: inline(formula, momenta) for name, formula in formulas.items() if name not in momenta}
 
     def selection_for(self, purpose: Literal["train", "predict"]) -> Formula | None:
-        """Return the formula that selects jets; prediction has its own if the config gives one."""
+        """Return the formula that selects jets; prediction may have its own."""
         return self._train_selection if purpose == "train" else self._test_selection
 
     # --- deriving and writing ---
 
     def with_parameters(self, fitted: Mapping[str, InputVariable]) -> "DataConfig":
-        """Return the config with the fitted variables' numbers, written as weaver writes *.auto.yaml."""
+        """Return the config with the numbers of fitted variables, as in weaver's *.auto.yaml."""
         params = {}
         for group in self.inputs.groups.values():
             for variable in group.vars:
@@ -201,7 +201,7 @@ class DataConfig(Record):
         return self.replace(preprocess=self.preprocess.replace(params=params))
 
     def with_reweight_hists(self, hists: Mapping[str, npt.ArrayLike]) -> "DataConfig":
-        """Return the config with the reweighting's result: class -> weights, one axis per variable."""
+        """Return the config with fitted weights: class -> histogram, one axis per variable."""
         if self.weights is None:
             raise ValueError("a config without weights takes no reweight_hists")
         lists = {name: np.asarray(hist).tolist() for name, hist in hists.items()}
@@ -215,14 +215,14 @@ class DataConfig(Record):
         data["inputs"] = {name: group for name, group in data["inputs"].items() if group is not None}
         return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=110, default_flow_style=None)
 
-    # --- checks across sections, and what the properties stand on ---
+    # --- checks across sections, and cached values ---
 
     @model_validator(mode="after")
     def _check_inputs(self) -> "DataConfig":
         seen: dict[str, InputVariable] = {}
         for name, group in self.inputs.groups.items():
             if group.length != self.inputs.pf_features.length:
-                raise KeyFault(("inputs", name, "length"), "must be the same in all groups")
+                raise KeyFault(("inputs", name, "length"), "must be the same in all input groups")
             for position, variable in enumerate(group.vars):
                 key = ("inputs", name, "vars", position)
                 params = self.preprocess.params
@@ -230,10 +230,11 @@ class DataConfig(Record):
                     raise KeyFault(key, f"preprocess.params has no entry for {variable.name!r}")
                 resolved = self._resolve(variable)
                 if seen.setdefault(variable.name, resolved) != resolved:
-                    raise KeyFault(key, f"{variable.name!r} stands in `inputs` before, with other parameters")
+                    raise KeyFault(key, f"{variable.name!r} is already in `inputs` with other parameters")
                 if name == "pf_vectors" and (resolved.to_fit or resolved.subtract_by is not None):
                     raise KeyFault(
-                        key, f"four-momenta enter the pair features in GeV: write [{variable.name}, null]"
+                        key,
+                        f"pair features need momenta in GeV, not scaled: write [{variable.name}, null]",
                     )
         self._check_sizes()
         return self
@@ -258,7 +259,7 @@ class DataConfig(Record):
         if formula is None or function_name(formula.tree) not in {"ak.ones_like", "np.ones_like"}:
             raise KeyFault(
                 ("inputs", "pf_mask", "vars", 0),
-                "partt masks nothing but padding: the mask must be defined as ak.ones_like(a branch)",
+                "partt supports no mask but that of padding: define it as ak.ones_like(a branch)",
             )
 
     @model_validator(mode="after")
@@ -299,7 +300,7 @@ class DataConfig(Record):
         return inline(parse_formula(text), momenta)
 
     def _resolve(self, variable: Variable) -> InputVariable:
-        """Combine what `vars`, `preprocess.method` and `preprocess.params` say about a variable."""
+        """Combine `vars`, `preprocess.method` and `preprocess.params` of a variable."""
         exempt = variable.name.endswith("_mask")
         if self.preprocess.params is not None:
             numbers = self.preprocess.params[variable.name]
@@ -322,12 +323,12 @@ class _Dumper(yaml.SafeDumper):
 
 
 def load_data_config(name_or_path: str) -> DataConfig:
-    """Load a data config by the name of one that partt ships, or by its path."""
+    """Load a shipped data config by name, or any data config by path."""
     return load_record(shipped_file("data_configs", name_or_path), DataConfig)
 
 
 def branches_to_read(config: DataConfig, names: Iterable[str]) -> set[str]:
-    """Return the branches that variables are made of; what `file_magic` sets is not in the files."""
+    """Return the branches that variables need; those of `file_magic` are not in the files."""
     branches: set[str] = set()
     todo, seen = list(names), set()
     while todo:

@@ -1,4 +1,4 @@
-"""The sections of a data config as they stand in the YAML file: weaver's schema, strictly typed."""
+"""Sections of a data config: weaver's YAML schema, strictly typed."""
 
 import math
 import re
@@ -36,7 +36,7 @@ def _lower(value: Any) -> Any:
 def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
     for position, name in enumerate(names):
         if name in names[:position]:
-            raise KeyFault((position,), f"{name!r} stands here twice")
+            raise KeyFault((position,), f"duplicate name {name!r}")
     return names
 
 
@@ -80,26 +80,26 @@ Edges = Annotated[Tuple[float], AfterValidator(_bins)]
 
 
 class Preprocess(Record):
-    """How inputs are standardised: by the numbers given, or by numbers fitted to the data."""
+    """Standardisation of inputs: with given numbers, or with numbers fitted to the data."""
 
     method: Annotated[Literal["manual", "auto"], BeforeValidator(_lower)] = "manual"
-    """auto: variables given by name alone are fitted, the others keep their numbers"""
+    """auto: variables given only by name are fitted, the others keep their numbers"""
     data_fraction: float = Field(default=0.1, gt=0, le=1)
-    """the part of each file, its first entries, that a fit looks at"""
+    """the fraction of each file, from its first entry, that is used in a fit"""
     params: Mapping[Name, "Parameters"] | None = None
-    """the numbers of every variable, in place of those in `vars`; what a fit writes"""
+    """the numbers of all variables, instead of those in `vars`; a fit writes them"""
 
 
 class Parameters(Record):
-    """The numbers of one variable, as weaver writes them after fitting (*.auto.yaml)."""
+    """The numbers of one variable, as in weaver's *.auto.yaml."""
 
     length: int | None = Field(default=None, ge=1)
     pad_mode: Annotated[Literal["constant", "wrap"], BeforeValidator(_lower)] = "constant"
     """for weaver; partt does not pad"""
     center: float | Literal["auto"] | None = None
-    """null: raw; auto: to be fitted"""
+    """null: raw; auto: not fitted yet"""
     scale: float = 1
-    """(variable - center) * scale, then cut at min and max"""
+    """(variable - center) * scale, then clipped at min and max"""
     min: float = -5
     max: float = 5
     pad_value: float = 0
@@ -117,12 +117,12 @@ class Variable(Record):
     name: Name
     """a branch, or one of new_variables"""
     subtract_by: float | None = None
-    """null: the variable stays as it is, neither scaled nor cut"""
+    """null: the variable is neither scaled nor clipped"""
     multiply_by: float = 1
     """(variable - subtract_by) * multiply_by"""
     clip_min: float = -5
     clip_max: float = 5
-    """the result is cut at clip_min and clip_max"""
+    """the result is clipped at clip_min and clip_max"""
     pad_value: float = 0
     """for weaver; partt does not pad"""
     is_bare: bool = False  # without subtract_by: raw if manual, fitted if auto
@@ -144,7 +144,7 @@ class Variable(Record):
         return self
 
     def as_written(self) -> str | list[Any]:
-        """Return the variable as it stands in YAML, without trailing defaults."""
+        """Return the variable as in YAML, without trailing defaults."""
         if self.is_bare:
             return self.name
         *keys, _ = type(self).model_fields
@@ -154,10 +154,10 @@ class Variable(Record):
 
 
 class GroupSection(Record):
-    """A group of inputs."""
+    """An input group."""
 
     length: int | None = Field(default=None, ge=1)
-    """particles of a jet that are used, the first ones; the same in all groups; null: all"""
+    """maximum number of particles, after which jets are cut; the same in all input groups; null: no limit"""
     pad_mode: Annotated[Literal["constant", "wrap"], BeforeValidator(_lower)] = "constant"
     """for weaver; partt does not pad"""
     vars: Tuple[Variable] = Field(min_length=1)
@@ -165,12 +165,12 @@ class GroupSection(Record):
 
 
 class Inputs(Record):
-    """The groups of inputs of one collection of particles."""
+    """The input groups of one collection of particles."""
 
     pf_points: GroupSection | None = None
-    """two coordinates, for networks that look for neighbours (ParticleNet)"""
+    """two coordinates, for nearest neighbours (ParticleNet)"""
     pf_features: GroupSection
-    """what the network sees of a particle, in this order"""
+    """features of a particle, in the order of the network's input"""
     pf_vectors: GroupSection | None = None
     """px, py, pz, energy in GeV, raw, for pair features"""
     pf_mask: GroupSection | None = None
@@ -183,14 +183,14 @@ class Inputs(Record):
             if not str(name).startswith("pf_"):
                 raise KeyFault(
                     (name,),
-                    "partt reads one collection of particles for now, in the groups "
+                    "not supported: partt reads one collection of particles, in the input groups "
                     f"{', '.join(cls.model_fields)}; remove this group",
                 )
         return value
 
     @property
     def groups(self) -> dict[str, GroupSection]:
-        """The groups that the config has, by name."""
+        """The input groups of the config, by name."""
         groups = {name: getattr(self, name) for name in type(self).model_fields}
         return {name: group for name, group in groups.items() if group is not None}
 
@@ -204,7 +204,7 @@ class Labels(Record):
         Annotated[Names, Tag("list")] | Annotated[Mapping[Name, FormulaText], Tag("map")],
         Discriminator(lambda value: "map" if isinstance(value, Mapping) else "list"),
     ]
-    """simple: of these exactly one is 1 for each jet, a class is called like its variable without a leading
+    """simple: variables of which exactly one is 1 for each jet; a class has the name of its variable without
     label_; custom: one entry, name: formula of the class number"""
     names: Names | None = None
     """custom: the names of the classes, by number"""
@@ -212,19 +212,22 @@ class Labels(Record):
     @model_validator(mode="after")
     def _check_form(self) -> "Labels":
         if self.type == "simple" and not isinstance(self.value, tuple):
-            raise KeyFault(("value",), "with type simple, this is a list of 0-1 branches")
+            raise KeyFault(("value",), "with type simple, should be a list of 0-1 variables")
         if self.type == "simple" and self.names is not None:
-            raise KeyFault(("names",), "only for type custom: simple labels take their branches' names")
+            raise KeyFault(
+                ("names",),
+                "only for type custom: simple labels have the names of their variables",
+            )
         if self.type == "custom" and (isinstance(self.value, tuple) or len(self.value) != 1):
             raise KeyFault(
-                ("value",), "with type custom, this is one entry, name: formula of the class number"
+                ("value",), "with type custom, should be one entry, name: formula of the class number"
             )
         if self.type == "custom" and self.names is None:
             raise KeyFault(("names",), "this key is needed with type custom: the list of class names")
         if not self.class_names:
             raise ValueError("there must be at least one class")
         if len(set(self.class_names)) < len(self.class_names):
-            raise KeyFault(("value",), "two of these give the same class name: label_ is left out of it")
+            raise KeyFault(("value",), "two variables give the same class name, which is without label_")
         return self
 
     @property
@@ -236,32 +239,32 @@ class Labels(Record):
 
 
 class Weights(Record):
-    """Weights from branches, or a reweighting to flat or equal spectra."""
+    """Weights from branches, or reweighting to flat or equal spectra."""
 
     use_precomputed_weights: bool = False
-    """true: weights from branches, in the loss; false: weights that make spectra equal"""
+    """true: weights from branches, for the loss; false: reweighting"""
     weight_branches: Names = ()
-    """a jet's weight is their product"""
+    """the weight of a jet is their product"""
     reweight_method: Literal["flat", "ref"] | None = None
-    """flat: flat spectra; ref: the spectrum of the first of reweight_classes"""
+    """flat: flat spectra; ref: the spectrum of the first class of reweight_classes"""
     reweight_vars: Mapping[Name, Edges] = Field(default_factory=dict)
-    """a variable with one value per jet -> the edges of its bins"""
+    """variable with one value per jet -> edges of its bins"""
     reweight_classes: Names = ()
-    """0-1 variables, one for each class of jets that has a spectrum"""
+    """0-1 variables, one for each class"""
     class_weights: Tuple[Annotated[float, Field(gt=0)]] | None = None
-    """relative numbers of jets of these classes; null: equal"""
+    """relative numbers of jets of the classes; null: equal"""
     reweight_threshold: float = Field(default=10, ge=0, le=100)
-    """per cent of the bins, the emptiest, in which every jet is kept: lower weights elsewhere depend on it"""
+    """percentage of the bins, those with the fewest jets, in which every jet is kept"""
     reweight_basewgt: FormulaText | None = None
-    """the weight that each jet has before the reweighting"""
+    """formula of the weight of a jet before reweighting"""
     reweight_discard_under_overflow: bool = True
-    """true: jets outside of the bins are left out; false: they count in the outermost bins"""
+    """true: jets outside of the bins are left out; false: they belong to the outermost bins"""
     reweight_hists: Mapping[Name, Any] | None = None
-    """class -> weights as nested lists, one axis per variable; what a fit writes"""
+    """class -> weights as nested lists, one axis per variable; a fit writes them"""
 
     @cached_property
     def base_formula(self) -> Formula | None:
-        """The weight that each jet has before the reweighting, if there is one."""
+        """The formula of the weight of a jet before reweighting, if there is one."""
         return None if self.reweight_basewgt is None else parse_formula(self.reweight_basewgt)
 
     @model_validator(mode="after")
@@ -300,7 +303,7 @@ class Weights(Record):
 
 
 class Bucketing(Record):
-    """Accepted for weaver's sake: partt groups jets by length without being told."""
+    """Accepted for weaver, and ignored: partt always groups jets by length."""
 
     var: Name
     bins: Tuple[float]

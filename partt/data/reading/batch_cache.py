@@ -1,7 +1,7 @@
-"""Packed chunks kept on disk and mapped into memory, so that later passes read no ROOT and compute nothing.
+"""Cache of packed chunks on disk, memory-mapped, so that later passes read no ROOT and compute no variables.
 
-One safetensors file per chunk, under a name made of everything that its contents depend on: data config, the
-file's identity (UUID, size, time of change) and the entries. A changed file or config is a miss.
+One safetensors file per chunk. Its name is a hash of everything that its contents depend on: data config,
+identity of the file (UUID, size, time of change) and entries. A changed file or config is a cache miss.
 """
 
 import hashlib
@@ -19,18 +19,18 @@ from partt.data.files.info import FileInfo
 from partt.data.jet_batch import PER_JET, JetBatch
 from partt.jet_inputs import Collection, JetInputs
 
-LAYOUT = 2  # raised when the meaning of a stored tensor changes
+LAYOUT = 2  # to be increased when the meaning of a stored tensor changes
 
 
 class BatchCache:
-    """The chunks of one data config in a cache folder."""
+    """Packed chunks of one data config in a cache folder."""
 
     def __init__(self, cache: Path, config: DataConfig) -> None:
         self.folder = cache / _digest(LAYOUT, config.to_yaml())
-        self._verified: set[Path] = set()  # by this process: contents are hashed once, not in every pass
+        self._verified: set[Path] = set()  # by this object: contents are hashed once, not in every pass
 
     def path(self, file: FileInfo, start: int, stop: int) -> Path:
-        """Return where a chunk of a file is kept."""
+        """Return the path of a chunk of a file."""
         return self.folder / f"{_digest(file.url, file.tree, file.identity, start, stop)}.safetensors"
 
     def save(self, path: Path, batch: JetBatch) -> None:
@@ -40,7 +40,7 @@ class BatchCache:
             save_file(tensors, temporary, metadata={"digest": _contents_digest(tensors)})
 
     def load(self, path: Path) -> JetBatch | None:
-        """Map a stored batch into memory; None if there is none, or one that was damaged."""
+        """Map a stored batch into memory; None if it is missing or damaged."""
         try:
             with safe_open(path, framework="pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
@@ -54,7 +54,7 @@ class BatchCache:
 
 
 def _to_tensors(batch: JetBatch) -> dict[str, Tensor]:
-    """Return the tensors of a batch: NAME, jet/GROUP, or COLLECTION/GROUP."""
+    """Return the tensors of a batch, named FIELD, jet/GROUP or particles/COLLECTION/GROUP."""
     tensors = {name: value for name in PER_JET if (value := getattr(batch, name)) is not None}
     tensors |= {f"jet/{name}": group for name, group in batch.inputs.jet_features.items()}
     for name, collection in batch.inputs.collections.items():

@@ -1,6 +1,6 @@
-"""A JetSource -> batches in the planned order, read ahead by worker processes.
+"""JetSource -> batches in the order of the read plan, read ahead by worker processes.
 
-Workers process whole units of the read plan, so the order does not depend on how many there are.
+Workers process whole units of the read plan, so the order does not depend on their number.
 """
 
 import warnings
@@ -29,9 +29,9 @@ from partt.data.reading.read_plan import (
 )
 from partt.errors import DataError, ParttError
 
-UNIT_JETS = 32_768  # jets that are shuffled together: about 150 MB
+UNIT_JETS = 32_768  # jets that are shuffled together, about 150 MB
 
-OnBadFile = Callable[[BadFile], None]  # told once of each file that turns out to be bad while reading
+OnBadFile = Callable[[BadFile], None]  # called once for each file that fails while reading
 
 
 def training_batches(
@@ -48,15 +48,15 @@ def training_batches(
     unit_jets: int = UNIT_JETS,
     on_bad_file: OnBadFile | None = None,
 ) -> Iterator[JetBatch]:
-    """Yield the endless stream of shuffled batches of one rank, from the given batch on.
+    """Yield the endless stream of shuffled batches of one rank, starting at a batch.
 
-    Weights act as `source.reweighting` says; those for the loss are normalised to mean 1. Jets that are bad
-    and not refused, and those of files that are skipped while reading, are marked (`bad`), so that batches
-    stay countable: take `batch.without_bad()`.
+    Weights are used as `source.reweighting` says; those for the loss are normalised to mean 1. Bad jets,
+    unless they are an error, and jets of files skipped while reading are marked as `bad` and stay in their
+    batches, so that batches can be counted: use `batch.without_bad()`.
     """
     if jets_per_pass(index.chunks, world_size)[0] == 0:
         expected = sum(chunk.expected for chunk in index.chunks)
-        raise DataError(f"a pass has {expected:.3g} jets, too few for {world_size} processes to get one each")
+        raise DataError(f"a pass has {expected:.3g} jets, too few for {world_size} processes")
     units = training_units(
         index.chunks,
         seed=seed,
@@ -81,7 +81,7 @@ def ordered_batches(
     unit_jets: int = UNIT_JETS,
     on_bad_file: OnBadFile | None = None,
 ) -> Iterator[JetBatch]:
-    """Yield each selected jet of a rank's share once, in the order of the files."""
+    """Yield batches of each selected jet of a rank's share, once, in the order of the files."""
     units = ordered_units(index.chunks, unit_jets=unit_jets, world_size=world_size, rank=rank)
     units_read = _read_ahead(UnitReader(source, index, seed=None), units, num_workers, pin_memory=pin_memory)
     yield from _batches(_accepted(units_read, source, index, on_bad_file), batch_size, pin_memory=pin_memory)
@@ -89,7 +89,7 @@ def ordered_batches(
 
 @dataclass(frozen=True)
 class UnitJets:
-    """What a reading process makes of a unit."""
+    """Jets of a unit, from a reading process."""
 
     unit: WorkUnit
     jets: JetBatch
@@ -109,7 +109,7 @@ class UnitReader(Dataset[UnitJets | ParttError]):
         self.seed = seed  # None: no sampling, no shuffling
 
     def __getitem__(self, unit: WorkUnit) -> UnitJets | ParttError:
-        """Read a unit; an error is returned, not raised, because a DataLoader would garble its message."""
+        """Read a unit; errors are returned, not raised, because a DataLoader would change their messages."""
         try:
             return self._read(unit)
         except ParttError as error:
@@ -124,21 +124,21 @@ class UnitReader(Dataset[UnitJets | ParttError]):
             if self.seed is None:
                 drawn = np.arange(draw.first, draw.last)
             else:
-                weights = part.weights.numpy() if self.source.samples else len(part)
+                weights = part.weights.numpy() if self.source.draws_by_weight else len(part)
                 drawn = draw_jets(draw, weights, self.seed, unit.pass_number)
             positions.append(start + drawn)
         order = np.concatenate(positions)
         if self.seed is not None:
             order = order[unit_order(unit, self.seed)]
         jets = concatenate(parts).take(order[unit.first : unit.last])
-        if self.source.samples and self.seed is not None:
+        if self.source.draws_by_weight and self.seed is not None:
             jets = replace(jets, weights=torch.ones(len(jets)))
         else:
             jets = replace(jets, weights=jets.weights / self.index.mean_weight)
         return UnitJets(unit, jets, tuple(bad_files))
 
     def _read_chunks(self, chunks: list[Chunk]) -> tuple[list[JetBatch], list[BadFile]]:
-        """Read chunks; one of a file that is skipped is replaced by as many jets that are marked as bad."""
+        """Read chunks; a chunk of a skipped file becomes as many jets marked as bad."""
         parts: list[JetBatch | None] = []
         errors: dict[str, DataError] = {}
         for chunk in chunks:
@@ -155,20 +155,20 @@ class UnitReader(Dataset[UnitJets | ParttError]):
                 raise DataError(f"{url} has changed since the job started; start the job again")
             check_jets(self.source, part)
             parts.append(part)
-        model = next((part for part in parts if part is not None and len(part)), None)
-        if model is None and errors:
+        example = next((part for part in parts if part is not None and len(part)), None)
+        if example is None and errors:
             raise next(iter(errors.values()))
         filled = [
-            part if part is not None or model is None else _marked_as_bad(model, chunk)
+            part if part is not None or example is None else _marked_as_bad(example, chunk)
             for part, chunk in zip(parts, chunks, strict=True)
         ]
         bad_files = [BadFile(url, str(error)) for url, error in errors.items()]
         return [part for part in filled if part is not None], bad_files
 
 
-def _marked_as_bad(model: JetBatch, chunk: Chunk) -> JetBatch:
-    """Return jets in the place of those of a chunk that cannot be read."""
-    copies = model.take(np.zeros(chunk.num_jets, dtype=np.int64))
+def _marked_as_bad(example: JetBatch, chunk: Chunk) -> JetBatch:
+    """Return placeholders for the jets of a chunk that cannot be read: copies of a jet, marked as bad."""
+    copies = example.take(np.zeros(chunk.num_jets, dtype=np.int64))
     return replace(
         copies,
         source_file=torch.full_like(copies.source_file, chunk.file),
@@ -181,16 +181,16 @@ def _read_ahead(
     reader: UnitReader, units: Iterable[WorkUnit], num_workers: int, *, pin_memory: bool
 ) -> Iterator[UnitJets | ParttError]:
     with warnings.catch_warnings():
-        # The user has said how many; with few cores, waiting for a remote disk still overlaps.
+        # torch warns about more workers than cores, which still help while they wait for a remote disk.
         warnings.filterwarnings("ignore", "This DataLoader will create")
         loader = DataLoader(
             reader,
             sampler=units,
-            batch_size=None,  # a unit is an item; it is cut into batches afterwards
+            batch_size=None,  # an item is a unit, cut into batches afterwards
             collate_fn=_unchanged,
             num_workers=num_workers,
             pin_memory=pin_memory,
-            # Its own generator: making an iterator would otherwise consume the global random state.
+            # Its own generator, because an iterator would draw from the global one.
             generator=torch.Generator(),
         )
         return iter(loader)
@@ -202,7 +202,7 @@ def _accepted(
     index: JetIndex,
     on_bad_file: OnBadFile | None,
 ) -> Iterator[UnitJets]:
-    """Yield what workers have read; raise their errors, and count the files that they had to skip."""
+    """Yield what workers have read; raise their errors, and check how many files they skipped."""
     bad = {file.url: file for file in index.bad_files}
     with dead_readers_reported():
         for item in units_read:
@@ -219,9 +219,9 @@ def _accepted(
 
 @contextmanager
 def dead_readers_reported() -> Iterator[None]:
-    """Turn what torch raises when a reading process has died into a clear error.
+    """Turn torch's error about a dead reading process into a clear one.
 
-    It may raise anywhere, not only where batches are taken: a signal tells it of the death.
+    torch raises it in a signal handler, anywhere in the code.
     """
     try:
         yield
@@ -235,7 +235,7 @@ def dead_readers_reported() -> Iterator[None]:
 
 
 def _batches(units: Iterable[UnitJets], batch_size: int, *, pin_memory: bool) -> Iterator[JetBatch]:
-    """Cut units into batches; join the pieces of a batch that lies in several units."""
+    """Cut units into batches; join the pieces of a batch that spans several units."""
     pieces: list[JetBatch] = []
     for item in units:
         for first, last in batch_cuts(item.unit, batch_size):

@@ -1,4 +1,4 @@
-"""A JetSource -> the index of its jets: what the read plan needs of the files."""
+"""JetSource -> JetIndex: jets, classes and weights of every chunk, for the read plan."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,33 +15,33 @@ from partt.data.variables import labels_of, scan
 from partt.errors import DataError
 from partt.jobs.progress import Progress
 
-PURE = 0.9  # a chunk with a larger part of one class has to be mixed with those of other classes
+PURE = 0.9  # a chunk with a larger fraction of one class must be mixed with chunks of other classes
 
 
 @dataclass(frozen=True)
 class JetIndex:
-    """What the read plan has to know of the files, and what is worth telling of them."""
+    """Chunks of all files for the read plan, and numbers of jets."""
 
     chunks: tuple[Chunk, ...]
-    class_counts: npt.NDArray[np.int64]  # (files, classes) selected jets
+    class_counts: npt.NDArray[np.int64]  # (files, classes) number of selected jets
     mean_weight: float  # of the selected jets
-    bad_files: tuple[BadFile, ...] = ()  # those that were left out so far
+    bad_files: tuple[BadFile, ...] = ()  # left out so far
 
     @property
     def num_jets(self) -> int:
-        """Selected jets of all files."""
+        """Number of selected jets of all files."""
         return sum(chunk.num_jets for chunk in self.chunks)
 
 
 def build_index(source: JetSource, progress: Progress | None = None) -> JetIndex:
-    """Index one source, by `build_indexes`."""
+    """Index one source."""
     return build_indexes([source], progress)[0]
 
 
 def build_indexes(sources: Sequence[JetSource], progress: Progress | None = None) -> list[JetIndex]:
-    """Index sources that differ in nothing but `split`; every file is read once for all of them.
+    """Index sources that differ only in `split`; every file is read once.
 
-    Labels, selection and weights of all jets are read, so that what is wrong with them is found at once.
+    Labels, selection and weights of all jets are read, so that faults in them are found before training.
     """
     source = sources[0]
     counters = [_Counter(part) for part in sources]
@@ -82,12 +82,12 @@ class _Counter:
         self.num_jets += len(weights)
         for start, stop in file.chunks:
             inside = slice(*np.searchsorted(entries, [start, stop]))
-            expected = float(weights[inside].sum() if source.samples else len(weights[inside]))
-            stratum = f"{source.groups[number]}/{_main_class(labels[inside])}"
+            expected = float(weights[inside].sum() if source.draws_by_weight else len(weights[inside]))
+            stratum = f"{source.samples[number]}/{_main_class(labels[inside])}"
             self.chunks.append(Chunk(number, start, stop, len(weights[inside]), expected, stratum))
 
     def index(self, bad: Sequence[BadFile]) -> JetIndex:
-        """Return the index; an error if there is nothing to train on."""
+        """Return the index; no jets, or no positive weight, are an error."""
         _check_totals(self.source, self.class_counts, self.sum_weights, bad)
         mean_weight = self.sum_weights / max(self.num_jets, 1)
         return JetIndex(tuple(self.chunks), self.class_counts, mean_weight, tuple(bad))
@@ -108,7 +108,7 @@ def _joined(parts: Sequence[tuple[Array, Array, Array]]) -> tuple[Array, Array, 
 
 
 def _main_class(labels: Array) -> str:
-    """Return the class that nearly all jets of a chunk have, or "mixed"."""
+    """Return the class of nearly all jets of a chunk, or "mixed"."""
     counts = np.bincount(labels, minlength=1)
     return str(counts.argmax()) if counts.max() > PURE * len(labels) else "mixed"
 

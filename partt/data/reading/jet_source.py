@@ -1,4 +1,4 @@
-"""Files + data config -> a JetSource: the jets that training reads, chunk by chunk."""
+"""Files + data config -> JetSource, whose jets are read chunk by chunk for training."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ from partt.jobs.progress import Progress
 
 @dataclass(frozen=True)
 class BadFile:
-    """A file that is left out, and why."""
+    """A file that is left out, and the reason."""
 
     url: str
     reason: str
@@ -41,7 +41,7 @@ class BadFile:
 
 @dataclass(frozen=True)
 class BadFilePolicy:
-    """What to do with files that cannot be read: stop, or skip some and list them."""
+    """What to do with files that cannot be read: stop, or skip some."""
 
     skip: bool = False
     max_fraction: float = 0.05
@@ -56,27 +56,27 @@ class BadFilePolicy:
 
 
 def listing(bad: Sequence[BadFile]) -> str:
-    """List bad files, one a line."""
+    """List bad files, one per line."""
     return "\n".join(f"  {file.reason}" for file in bad[:20])
 
 
 @dataclass(frozen=True)
 class JetSource:
-    """The jets of some files as a config reads them: all that another process needs to read them."""
+    """Opened files and how to read them; everything that a reading process needs."""
 
     files: tuple[FileInfo, ...]
-    groups: tuple[str, ...]  # the name that each file was given with
+    samples: tuple[str, ...]  # of each file, NAME in NAME:GLOB
     config: DataConfig
     reweighting: Literal["sample", "loss"] = "sample"
     on_bad_jet: Literal["error", "mark"] = "error"
     on_bad_file: BadFilePolicy = BadFilePolicy()
     cache: BatchCache | None = None
-    bad_files: tuple[BadFile, ...] = ()  # those that could not even be opened
-    split: Split | None = None  # the part of the entries to use; None: all
+    bad_files: tuple[BadFile, ...] = ()  # those that could not be opened
+    split: Split | None = None  # the entries to use; None: all
 
     @property
-    def samples(self) -> bool:
-        """Whether weights decide how often a jet is used, instead of weighting the loss."""
+    def draws_by_weight(self) -> bool:
+        """Whether jets are drawn according to their weights, instead of weighting the loss."""
         weights = self.config.weights
         fitted = weights is not None and not weights.use_precomputed_weights
         return self.reweighting == "sample" and fitted
@@ -93,19 +93,19 @@ def open_source(
     cache: str | Path | None = None,
     progress: Progress | None = None,
 ) -> JetSource:
-    """Open all files, see that they have what the config needs, and fit what the config leaves open.
+    """Open all files, check that they have the branches of the config, and fit scales and weights.
 
-    With on_bad_file="skip", broken files are left out and listed, up to `max_bad_fraction` of the files and
-    as long as each group keeps one. Files that may not be read for want of rights are never skipped.
+    With on_bad_file="skip", broken files are left out and listed, up to `max_bad_fraction` of the files, if a
+    file of each sample remains. A file without read permission is always an error.
     """
     policy = BadFilePolicy(on_bad_file == "skip", max_bad_fraction)
     good, bad = open_files(inputs, config, names_for(config, "train"), policy, progress=progress)
     check_losses(inputs, good, bad, policy)
     files = tuple(info for _, info in good)
     config = fit_reweighting(fit_standardization(config, files), files)
-    groups = tuple(group for group, _ in good)
+    samples = tuple(sample for sample, _ in good)
     batch_cache = None if cache is None else BatchCache(Path(cache), config)
-    return JetSource(files, groups, config, reweighting, on_bad_jet, policy, batch_cache, tuple(bad))
+    return JetSource(files, samples, config, reweighting, on_bad_jet, policy, batch_cache, tuple(bad))
 
 
 def open_files(
@@ -117,7 +117,7 @@ def open_files(
     max_chunk: int = MAX_CHUNK,
     progress: Progress | None = None,
 ) -> tuple[list[tuple[str, FileInfo]], list[BadFile]]:
-    """Open files that must have what some variables need; return them with their groups, and the bad ones."""
+    """Open files that must have the branches of some variables; return samples and files, and bad files."""
     names = set(names)
     good: list[tuple[str, FileInfo]] = []
     bad: list[BadFile] = []
@@ -143,15 +143,15 @@ def check_losses(
     bad: Sequence[BadFile],
     policy: BadFilePolicy,
 ) -> None:
-    """Raise an error if a group has lost all its files, or too many files are bad."""
-    lost = {file.sample for file in inputs} - {group for group, _ in good}
+    """Raise an error if all files of a sample are bad, or too many files."""
+    lost = {file.sample for file in inputs} - {sample for sample, _ in good}
     if lost:
         raise DataError(f"all files of {', '.join(sorted(lost)) or 'the list'} are bad:\n{listing(bad)}")
     policy.check(len(inputs), bad)
 
 
 def read_chunk(source: JetSource, file_number: int, start: int, stop: int) -> JetBatch:
-    """Read the selected jets of a range of entries, from the cache if it has them."""
+    """Read the selected jets of a range of entries, from the cache if they are in it."""
     file = source.files[file_number]
     if source.cache is None:
         batch = _read_from_file(source, file, start, stop)
@@ -161,26 +161,26 @@ def read_chunk(source: JetSource, file_number: int, start: int, stop: int) -> Je
         batch = cached or _read_from_file(source, file, start, stop)
         if cached is None:
             source.cache.save(path, batch)
-    if source.split is not None:  # after the cache, which both parts share
+    if source.split is not None:  # after the cache, which training and validation share
         batch = batch.take(np.flatnonzero(source.split.contains(file.url, batch.source_entry.numpy())))
     return replace(batch, source_file=torch.full((len(batch),), file_number, dtype=torch.int32))
 
 
 def check_jets(source: JetSource, batch: JetBatch) -> None:
-    """Raise an error if a jet is bad and bad jets are to stop the job."""
+    """Raise an error if a jet is bad, unless bad jets are only marked."""
     if source.on_bad_jet == "mark" or not batch.bad.any():
         return
     jet = int(batch.bad.int().argmax())
     url, entry = source.files[int(batch.source_file[jet])].url, int(batch.source_entry[jet])
     raise DataError(
-        f"{url}, entry {entry}: an input of this jet is infinite, or a momentum is not finite "
-        f"({int(batch.bad.sum())} such jets in the chunk); `partt check --deep` tells which branch; correct "
-        "it, keep these jets out with `selection`, or use --on-bad-jet drop"
+        f"{url}, entry {entry}: an input of this jet is infinite, or a momentum is NaN or infinite "
+        f"({int(batch.bad.sum())} such jets in the chunk); `partt check --deep` shows which branch; correct "
+        "it, exclude these jets with `selection`, or use --on-bad-jet drop"
     )
 
 
 def jet_weights(config: DataConfig, variables: Variables) -> npt.NDArray[np.float32]:
-    """Return the weights that the config gives to jets (N,): from branches, from reweighting, or 1."""
+    """Return the weights of jets (N,): from branches, from reweighting, or 1."""
     weights = weights_of(config, variables)
     if weights is not None:
         return weights

@@ -1,12 +1,12 @@
-"""Which jets of which files come in which order: pure functions of an index, a seed and a position.
+"""The read plan: the order of the jets of all files, as pure functions of an index, a seed and a position.
 
-The files are cut into chunks of entries. A *pass* uses every selected jet once (with sampling weights: as
-often as its weight says). It is cut into *work units*: each takes its share of every stratum (group of files
-and class), so that classes are mixed even when each file holds one. A unit's jets are shuffled together and
-cut into batches. Ranks take consecutive slices of a pass. Training reads an endless stream of passes, and a
-position in it is a number of jets, so that resuming means starting at that number.
+Files consist of chunks of entries. A *pass* uses every selected jet once, or, if jets are drawn by weight, on
+average as often as its weight. It is cut into *work units*: each takes its share of every stratum (sample and
+class), so that classes are mixed even if each file has only one. The jets of a unit are shuffled together and
+cut into batches. Ranks take consecutive slices of a pass. Training reads an endless stream of passes; a
+position in it is a number of jets, and a resumed run starts at that number.
 
-Nothing here depends on how many processes read, and nothing is read here.
+Nothing here depends on the number of reading processes, and nothing is read here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,27 +16,27 @@ from itertools import count, pairwise
 import numpy as np
 import numpy.typing as npt
 
-# A share of a stratum ends at the nearest end of a chunk if that is off by less than this part of the share;
+# A share of a stratum ends at the nearest end of a chunk, if that changes it by less than this fraction;
 # otherwise a chunk is divided between two units, and read twice.
 MIXING_TOLERANCE = 0.1
-MAX_REREADING = 1.5  # times that chunks are read in a pass, on average, for the sake of mixing
+MAX_REREADING = 1.5  # how often chunks are read in a pass, on average, for better mixing
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A range of entries of one file that is read in one go."""
+    """A range of entries of a file that is read at once."""
 
     file: int  # position in the list of files
     start: int
     stop: int
-    num_jets: int  # that pass the selection
-    expected: float  # how many jets a pass takes from it: the sum of the sampling weights, or num_jets
-    stratum: str  # what has to be mixed: chunks of different strata come together in every unit
+    num_jets: int  # selected
+    expected: float  # mean number of jets that a pass takes from it: the sum of the weights, or num_jets
+    stratum: str  # sample and class; every unit mixes all strata
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Take jets first..last of the `num_drawn` jets, in random order, that a pass takes from a chunk."""
+    """Jets `first` to before `last` of the `num_drawn` jets that a pass draws from a chunk."""
 
     chunk: int  # position in the index
     num_drawn: int
@@ -46,7 +46,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class WorkUnit:
-    """What one reading process does in one go; of its jets, in their final order, it yields first..last."""
+    """What a reading process reads at once; of its shuffled jets it yields `first` to before `last`."""
 
     pass_number: int
     number: int
@@ -64,9 +64,9 @@ Index = Sequence[Chunk]
 
 
 def jets_per_pass(index: Index, world_size: int = 1) -> tuple[int, int]:
-    """Return the jets that each rank uses in a training pass, and the remainder that does not divide.
+    """Return the number of jets per rank in a training pass, and the remainder.
 
-    The remainder is left out; which jets these are changes from pass to pass.
+    The remainder is left out, different jets in every pass.
     """
     return divmod(_num_drawn(index), world_size)
 
@@ -80,7 +80,7 @@ def training_units(
     rank: int = 0,
     first_jet: int = 0,
 ) -> Iterator[WorkUnit]:
-    """Yield the endless stream of one rank's units, from the given position of its stream on."""
+    """Yield the endless stream of units of a rank, starting at a position of its stream."""
     per_rank, _ = jets_per_pass(index, world_size)
     if per_rank == 0:
         return
@@ -95,7 +95,7 @@ def training_units(
 
 
 def ordered_units(index: Index, *, unit_jets: int, world_size: int = 1, rank: int = 0) -> Iterator[WorkUnit]:
-    """Yield units that give every selected jet once, in the order of the files."""
+    """Yield units with every selected jet once, in the order of the files."""
     total = sum(chunk.num_jets for chunk in index)
     units: list[tuple[Draw, ...]] = []
     draws: list[Draw] = []
@@ -111,10 +111,10 @@ def ordered_units(index: Index, *, unit_jets: int, world_size: int = 1, rank: in
 
 
 def batch_cuts(unit: WorkUnit, batch_size: int) -> list[tuple[int, int]]:
-    """Cut a unit's jets where batches of the stream end.
+    """Cut the jets of a unit where batches of the stream end.
 
-    Batches end at multiples of `batch_size` in the stream, so the first and the last piece of a unit may be
-    parts of batches that the neighbouring units complete.
+    Batches end at multiples of `batch_size` in the stream, so the first and last piece of a unit may
+    belong to batches that the neighbouring units complete.
     """
     to_next_end = -unit.position % batch_size or batch_size
     ends = range(to_next_end, len(unit), batch_size)
@@ -124,11 +124,11 @@ def batch_cuts(unit: WorkUnit, batch_size: int) -> list[tuple[int, int]]:
 def draw_jets(
     draw: Draw, weights: npt.NDArray[np.floating] | int, seed: int, pass_number: int
 ) -> npt.NDArray[np.int64]:
-    """Choose a chunk's jets for a pass, in random order, and return those that belong to this draw.
+    """Draw the jets of a chunk for a pass, in random order, and return those of this draw.
 
-    `weights`: sampling weights of the chunk's selected jets, or just their number. Systematic sampling: with
-    weights scaled such that their sum is the number drawn, a jet of weight w is taken w times on average, and
-    never more or less often than w rounded up or down.
+    `weights`: weights of the selected jets of the chunk, or only their number. Systematic sampling: with
+    weights scaled such that their sum is the number drawn, a jet of weight w is drawn w times on average, and
+    always w times, rounded up or down.
     """
     random = _random(seed, pass_number, draw.chunk, "draw")
     if isinstance(weights, int):
@@ -152,7 +152,7 @@ def _random(seed: int, pass_number: int, number: int, purpose: str) -> np.random
 
 
 def _num_drawn(index: Index) -> int:
-    # The tolerance keeps sums like ten times 0.1 from losing a jet.
+    # The tolerance is for rounding: ten times 0.1 must give one jet.
     return int(np.floor(sum(chunk.expected for chunk in index) + 1e-6))
 
 
@@ -165,7 +165,7 @@ def _whole_unit(pass_number: int, number: int, draws: tuple[Draw, ...]) -> WorkU
 
 
 def _slice(units: Sequence[WorkUnit], first: int, last: int) -> Iterator[WorkUnit]:
-    """Yield the parts of consecutive units that hold jets first..last; positions count from `first`."""
+    """Yield the parts of units with jets `first` to before `last`; positions count from `first`."""
     start = 0
     for unit in units:
         begin, end = max(first - start, 0), min(last - start, len(unit))
@@ -179,7 +179,7 @@ def _shuffled_pass(index: Index, seed: int, pass_number: int, unit_jets: int) ->
     strata: dict[str, list[int]] = {}
     for number in random.permutation(len(index)):
         strata.setdefault(index[number].stratum, []).append(int(number))
-    # How many jets each chunk gives: its expectation, rounded up or down at random with an exact sum.
+    # Jets drawn from each chunk: its expectation, randomly rounded up or down such that the sum is exact.
     order = [number for chunks in strata.values() for number in chunks]
     total = _num_drawn(index)
     cumulative = np.cumsum([index[number].expected for number in order])
@@ -194,9 +194,9 @@ def _shuffled_pass(index: Index, seed: int, pass_number: int, unit_jets: int) ->
 
 
 def _num_units(num_chunks: Sequence[int], wanted: int) -> int:
-    """Return how many units to make: as many as wanted, unless too many chunks would be read again.
+    """Return the number of units: as wanted, unless too many chunks would be read twice.
 
-    A stratum with fewer chunks than there are units has to divide them between units.
+    A stratum with fewer chunks than units must divide its chunks between units.
     """
     units = max(1, min(wanted, max(num_chunks)))
     while units > 1 and sum(max(chunks, units) for chunks in num_chunks) > MAX_REREADING * sum(num_chunks):
@@ -205,7 +205,7 @@ def _num_units(num_chunks: Sequence[int], wanted: int) -> int:
 
 
 def _share_out(chunks: Sequence[int], num_drawn: Sequence[int], draws: list[list[Draw]]) -> None:
-    """Share the jets of a stratum's chunks evenly between the units."""
+    """Divide the jets of the chunks of a stratum evenly between the units."""
     ends = np.cumsum(num_drawn)
     share = ends[-1] / len(draws)
     cuts = np.rint(np.arange(1, len(draws) + 1) * share).astype(np.int64)

@@ -1,6 +1,6 @@
-"""Divide the entries of files into a part to train on and a part to validate with, one by one at random.
+"""Random split of the entries of files into training and validation.
 
-To which part an entry belongs depends on nothing but seed, name of the file and number of the entry.
+The part of an entry depends only on the seed, the name of the file and the number of the entry.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Split:
-    """One of the two parts."""
+    """One of the two parts of a split."""
 
     part: Literal["train", "validation"]
     fraction: float  # of the entries, for validation
@@ -30,7 +30,7 @@ class Split:
 
 
 def _uniform(key: str, entries: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return numbers in [0, 1) that look random, one for each entry: splitmix64 from a hash of the key."""
+    """Return a pseudo-random number in [0, 1) for each entry: splitmix64, seeded with a hash of the key."""
     start = np.uint64(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little"))
     x = start + entries.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

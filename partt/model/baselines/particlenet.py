@@ -6,7 +6,7 @@ embedding; inside a group of jets of similar length: G jets, P particles (padded
 
 import operator
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, cast
 
 import torch
 from pydantic import Field, PositiveInt
@@ -22,7 +22,7 @@ from partt.model.grouping import JetGroup, group_jets, take_rows
 from partt.model.heads import HeadConfig
 from partt.model.network import Backbone, Embeddings
 
-# In evaluation nothing couples the jets: so many at a time keep their edges small.
+# In evaluation jets are independent; with this many at a time the edges fit the cache.
 JETS_AT_A_TIME = {"cpu": 32}
 JETS_AT_A_TIME_ELSEWHERE = 1024
 
@@ -43,18 +43,17 @@ class ParticleNetConfig(Record):
 class ParticleNet(Backbone):
     """Edge convolutions among the nearest neighbours of every particle.
 
-    weaver-core's module owns the weights and is what this must equal. It pads every jet to the longest of
-    the batch; here only real particles and their edges are computed, and seen by BatchNorm.
+    weaver-core's module owns the weights and is the reference. It pads every jet to the longest of the batch;
+    here only real particles and their edges are computed and enter BatchNorm.
     """
 
     config: ParticleNetConfig
     needs_points = "ParticleNet needs coordinates"
-    has_tokens: ClassVar[bool] = True
 
     def __init__(self, config: ParticleNetConfig, shape: InputShape) -> None:
         head = HeadConfig(hidden_widths=(config.hidden_width,), dropout=config.dropout)
         super().__init__(config, config.convolutions[-1][-1], head)
-        self.min_slots = config.num_neighbours + 1  # each slot needs its neighbours
+        self.min_slots = config.num_neighbours + 1  # a particle and its neighbours
         collection = self.only_collection(shape)
         self.weaver = _weaver_layers(config, collection.num_features)
 
@@ -94,7 +93,7 @@ class ParticleNet(Backbone):
 
 def _weaver_layers(config: ParticleNetConfig, num_features: int) -> WeaverParticleNet:
     """Return weaver-core's module without its head."""
-    with torch.random.fork_rng(devices=[]):  # its constructor draws weights of a head too
+    with torch.random.fork_rng(devices=[]):  # the constructor also draws weights of a head
         module = WeaverParticleNet(
             num_features,
             num_classes=1,

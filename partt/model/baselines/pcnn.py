@@ -1,10 +1,10 @@
-"""P-CNN: a residual network of one-dimensional convolutions along the particles, in input (pT) order.
+"""P-CNN: a residual network of 1D convolutions along the particles, in the order of the input (pT).
 
 After the P-CNN of arXiv:1902.08570, without strides. Axes: B jets, T particles of all jets, P slots of a
 padded jet, F features, W channels, D width of the embedding.
 """
 
-from typing import ClassVar, cast
+from typing import cast
 
 import torch
 from pydantic import PositiveInt
@@ -21,7 +21,7 @@ from partt.model.network import Backbone, Embeddings
 
 
 class PCNNConfig(Record):
-    """Channels of the first convolution and of the residual units, and the network on the mean."""
+    """Channels of the first convolution and of the residual units, and hidden layer of the head."""
 
     first_width: PositiveInt = 32
     unit_widths: Widths = (64, 64, 64, 64, 128, 128)
@@ -30,10 +30,9 @@ class PCNNConfig(Record):
 
 
 class PCNN(Backbone):
-    """Convolutions over neighbours in the list of particles, mean over the jet."""
+    """Convolutions along the list of particles, then the mean over the jet."""
 
     config: PCNNConfig
-    has_tokens: ClassVar[bool] = True
 
     def __init__(self, config: PCNNConfig, shape: InputShape) -> None:
         head = HeadConfig(hidden_widths=(config.hidden_width,), dropout=config.dropout)
@@ -76,7 +75,7 @@ class Convolution(nn.Module):
         self.norm = nn.BatchNorm1d(num_outputs)
 
     def forward(self, x: Tensor, neighbours: Tensor) -> Tensor:
-        """Return (T, outputs) from x (T, inputs); neighbours (T, 3) are rows, T meaning none."""
+        """Return (T, outputs) from x (T, inputs); neighbours (T, 3) are rows; T: none."""
         padded = torch.cat((x, x.new_zeros(1, x.shape[1])))
         windows = padded.index_select(0, neighbours.flatten()).view(len(x), 3 * x.shape[1])
         return batch_norm(self.linear(windows), self.norm).relu()
@@ -89,7 +88,7 @@ class Convolution(nn.Module):
 
 
 class ResidualUnit(nn.Module):
-    """Two convolutions beside a shortcut."""
+    """Two convolutions with a residual connection."""
 
     def __init__(self, num_inputs: int, num_outputs: int) -> None:
         super().__init__()
@@ -110,7 +109,7 @@ class ResidualUnit(nn.Module):
 
 
 def _neighbours(offsets: Tensor) -> Tensor:
-    """Return the rows before, at and after each row (T, 3); T stands for "none in this jet"."""
+    """Return the rows before, at and after each row (T, 3); T: none in this jet."""
     jets = jet_of_row(offsets)
     rows = torch.arange(len(jets), device=offsets.device)
     before = torch.where(rows > offsets[jets], rows - 1, len(rows))

@@ -4,8 +4,6 @@ Axes: B jets, T particles of all jets, P slots of a padded jet, F features, W wi
 D width of the embedding.
 """
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
@@ -17,17 +15,16 @@ from partt.model.network import Backbone, Embeddings
 
 
 class PFNConfig(Record):
-    """Widths of the network on particles and of the network on the sum."""
+    """Widths of the network Φ of each particle, and of the network F of their sum."""
 
     particle_widths: Widths = (128, 128, 128)
     jet_widths: Widths = (128, 128, 128)
 
 
 class PFN(Backbone):
-    """F(Σ Φ(particle)): the result does not depend on the order of the particles."""
+    """F(Σ Φ(particle)), independent of the order of the particles."""
 
     config: PFNConfig
-    has_tokens: ClassVar[bool] = True
 
     def __init__(self, config: PFNConfig, shape: InputShape) -> None:
         super().__init__(config, config.jet_widths[-1])
@@ -36,7 +33,7 @@ class PFN(Backbone):
         self.jet_network = mlp(config.particle_widths[-1], config.jet_widths)
 
     def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
-        """Return F (B, D), and Φ of every particle (T, W)."""
+        """Return F (B, D), and on request Φ of every particle (T, W)."""
         x = self.particle_network(inputs.main.features)  # (T, W)
         jets = self.jet_network(sum_over_jets(x, inputs.main.offsets))
         return Embeddings(jets, x if with_tokens else None)

@@ -1,4 +1,4 @@
-"""A recurrent tagger: a GRU or LSTM that reads the particles of a jet in order of falling pT.
+"""A recurrent network: a GRU or LSTM that reads the particles of a jet in order of decreasing pT.
 
 Axes: B jets, T particles of all jets, P slots of the padded batch, F features, W width.
 """
@@ -30,7 +30,7 @@ class RecurrentConfig(Record):
 
 
 class Recurrent(Backbone):
-    """The state after the last particle is the embedding."""
+    """The embedding is the state after the last particle."""
 
     config: RecurrentConfig
     needs_momenta = "a recurrent network sorts by pT"
@@ -47,10 +47,10 @@ class Recurrent(Backbone):
 
     def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
         """Return the last layer's state after the last particle (B, W)."""
-        del with_tokens  # it has none
+        del with_tokens  # there are no tokens
         jets = inputs.main
         momenta = cast("Tensor", jets.momenta)
-        x = batch_norm(jets.features, self.input_norm)[_by_falling_pt(momenta, jets.offsets)]
+        x = batch_norm(jets.features, self.input_norm)[_by_decreasing_pt(momenta, jets.offsets)]
         group = pad_jets(jets.offsets)
         padded = take_rows(x, group.rows) * (jets.lengths > 0)[:, None, None]  # an empty jet reads one zero
         sequences = pack_padded_sequence(
@@ -64,20 +64,20 @@ class Recurrent(Backbone):
         """Return the embeddings (B, W) of padded jets."""
         jets = inputs.main
         pt = transverse_momentum(cast("Tensor", jets.momenta).double()).masked_fill(~jets.mask, -1)
-        # (B, P), padding last; ONNX has topk, which is stable there
+        # (B, P), padding last; ONNX has no stable argsort, but its topk is stable
         order = pt.topk(pt.shape[1]).indices if is_exporting() else pt.argsort(descending=True, stable=True)
         x = batch_norm(jets.features, self.input_norm) * jets.mask[..., None]
         x = x.gather(1, order[..., None].expand(x.shape))
-        outputs = record_cell(self.cell, x) if is_exporting() else self.cell(x)[0]
-        # outputs (B, P, W): what comes after a jet's last particle is ignored
+        outputs = onnx_cell(self.cell, x) if is_exporting() else self.cell(x)[0]
+        # outputs (B, P, W) after the last particle of a jet are ignored
         last = (jets.mask.sum(dim=1) - 1).clamp(min=0)  # (B,); an empty jet reads one zero
         state: Tensor = outputs.gather(1, last[:, None, None].expand(-1, 1, outputs.shape[2]))[:, 0]
         return state
 
 
-def record_cell(cell: nn.GRU | nn.LSTM, x: Tensor) -> Tensor:
-    """Return the outputs (B, P, W) for x (B, P, F) as operators of ONNX: torch would record step by step."""
-    # torch's gates -> ONNX's: GRU r z n -> z r n; LSTM i f g o -> i o f g
+def onnx_cell(cell: nn.GRU | nn.LSTM, x: Tensor) -> Tensor:
+    """Return the outputs (B, P, W) for x (B, P, F) as ONNX operators; torch would unroll the steps."""
+    # order of the gates, torch -> ONNX: GRU r z n -> z r n; LSTM i f g o -> i o f g
     gates, name = ((1, 0, 2), "GRU") if isinstance(cell, nn.GRU) else ((0, 3, 1, 2), "LSTM")
     attributes: dict[str, Any] = {"hidden_size": cell.hidden_size}
     if name == "GRU":
@@ -104,8 +104,8 @@ def record_cell(cell: nn.GRU | nn.LSTM, x: Tensor) -> Tensor:
     return x.transpose(0, 1)
 
 
-def _by_falling_pt(momenta: Tensor, offsets: Tensor) -> Tensor:
-    """Return the rows jet after jet, in each jet from the largest pT to the smallest (T,)."""
+def _by_decreasing_pt(momenta: Tensor, offsets: Tensor) -> Tensor:
+    """Return the rows jet by jet, in each from the largest pT to the smallest (T,)."""
     by_pt = torch.sort(transverse_momentum(momenta.double()), descending=True, stable=True).indices
     jets = jet_of_row(offsets)[by_pt]
     return by_pt[torch.sort(jets, stable=True).indices]

@@ -1,1 +1,1 @@
-"""What makes the networks fast on a CPU; none of it changes what they compute."""
+"""Optimisations for CPUs; none changes what the networks compute."""

@@ -1,7 +1,10 @@
-"""Keep memory that tensors have freed, instead of handing it back to the system at every step.
+"""Let malloc keep freed memory for the next tensors, instead of returning it to the system.
 
 glibc returns large freed blocks at once; the next tensor of the same size then waits for the kernel to map
 and clear its pages. That costs a fifth of the time of a training step (benchmarks/bench_model.py).
+
+This is a setting of the whole process, and it stays until the process ends: results do not depend on it. Only
+this module changes it, when a training run or the scoring of jets starts.
 """
 
 import ctypes
@@ -13,11 +16,11 @@ _MEGABYTE = 1 << 20
 
 @cache
 def keep_freed_memory() -> bool:
-    """Tell this process's malloc to keep freed memory; return False where it is not glibc's."""
+    """Let this process's malloc keep freed memory, once; return False if it is not glibc's."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    # A block mapped on its own goes back when freed, and the size above which blocks are is at most 32 MB,
-    # less than a tensor of all pairs: so map none.
+    # Blocks with their own mapping are returned when freed. The threshold for that is at most 32 MB, less
+    # than a tensor of all pairs, so allow no such blocks.
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2000 * _MEGABYTE), (_M_TOP_PAD, 64 * _MEGABYTE))
     return all(mallopt(option, value) for option, value in settings)

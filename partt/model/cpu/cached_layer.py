@@ -1,8 +1,8 @@
-"""BatchNorm -> GELU -> Linear on many rows in training, a cacheful of rows at a time.
+"""BatchNorm -> GELU -> Linear in training, fused, on chunks of rows that fit the CPU's cache.
 
-A batch has a hundred thousand pairs of particles: step by step, each of the many simple operations of these
-layers and their gradients would fetch all rows from memory and put them back, and autograd would keep three
-copies. Here only the input is kept; the rest is computed again. For CPUs: other devices have other caches.
+A batch has a hundred thousand pairs of particles. Layer by layer, each elementwise operation and its gradient
+would read and write all rows in memory, and autograd would keep three copies. Here only the input is kept,
+and the rest is recomputed in the backward pass.
 
 Axes: N rows, C channels in, D channels out.
 """

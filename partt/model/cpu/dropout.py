@@ -1,7 +1,7 @@
-"""Dropout whose random numbers are cheap on a CPU.
+"""Dropout with cheaper random numbers on a CPU.
 
-torch's draws one random number per element (8 ns each: a third of a training step); this one cuts a
-64-bit number into four.
+torch draws one random number per element (8 ns each: a third of a training step); here each 64-bit number
+serves four elements.
 """
 
 import torch
@@ -10,14 +10,14 @@ from torch.nn import functional
 
 
 class Dropout(nn.Module):
-    """Set elements to zero with a probability (to 1 in 65536) and scale the others to keep the mean."""
+    """Set elements to zero with a probability, rounded to 1/65536, and scale the others to keep the mean."""
 
     def __init__(self, probability: float) -> None:
         super().__init__()
         self.probability = probability
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x, in training with random elements set to zero; any shape."""
+        """Return x (any shape), in training with random elements set to zero."""
         if not self.training or self.probability == 0:
             return x
         if x.device.type != "cpu" or x.dtype != torch.float32:

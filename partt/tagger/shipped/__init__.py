@@ -1,4 +1,4 @@
-"""The taggers that partt ships: NAME.safetensors, and in NAME.json what was measured of it."""
+"""Shipped taggers: NAME.safetensors, and measured results in NAME.json."""
 
 from importlib import resources
 from pathlib import Path
@@ -20,7 +20,7 @@ class Measured(Record):
 
 
 class Facts(Record):
-    """What the file of a tagger cannot tell; `benchmarks/tagger_card.py` writes it, with the page."""
+    """Training and results of a tagger; `benchmarks/tagger_card.py` writes them, and the model card."""
 
     format_version: Literal[1] = 1
     tagger_sha256: str
@@ -34,13 +34,13 @@ class Facts(Record):
 
 
 def shipped_taggers() -> dict[str, Path]:
-    """Return the files of the taggers that partt ships, by name."""
+    """Return the files of the shipped taggers, by name."""
     folder = Path(str(resources.files("partt"))) / "tagger" / "shipped"
     return {file.stem: file for file in sorted(folder.glob("*.safetensors"))}
 
 
 def tagger_facts(name: str) -> Facts:
-    """Return what was measured of a shipped tagger."""
+    """Return training and results of a shipped tagger."""
     path = shipped_taggers()[name].with_suffix(".json")
     try:
         return Facts.model_validate_json(path.read_bytes())

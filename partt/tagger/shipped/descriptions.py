@@ -1,4 +1,4 @@
-"""Descriptions of the shipped taggers, from their files and from what was measured."""
+"""Descriptions of the shipped taggers, from their files and measured results."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class TaggerDescription:
 
 
 def describe_shipped() -> list[TaggerDescription]:
-    """Describe all shipped taggers; each is loaded, and thereby verified."""
+    """Describe all shipped taggers; each is loaded, which verifies it."""
     return [_describe(name) for name in shipped_taggers()]
 
 

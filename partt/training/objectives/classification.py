@@ -12,7 +12,7 @@ from partt.data.reading.jet_index import JetIndex
 from partt.errors import ConfigError, DataError
 from partt.model.heads import CLASSES
 from partt.model.network import Outputs
-from partt.training.objectives.objective import LOSS, Losses, Measured, Metric, Objective
+from partt.training.objectives.objective import LOSS, Losses, Measurements, Metric, Objective
 
 ACCURACY = Metric("accuracy", "accuracy", "higher")
 AUC = Metric("auc", "AUC", "higher")
@@ -40,13 +40,10 @@ class Classification(Objective):
         correct = (logits.detach().argmax(dim=1) == labels).sum()
         return Losses(loss, {LOSS.name: loss.detach().double() * len(batch), ACCURACY.name: correct.double()})
 
-    def measured(self, outputs: Outputs, batch: JetBatch) -> Measured:
-        """Return weighted sums, and all probabilities with their labels for the AUC."""
-        logits, labels, weights = (
-            outputs[CLASSES].float(),
-            _labels(batch),
-            batch.weights.double(),
-        )
+    def measurements(self, outputs: Outputs, batch: JetBatch) -> Measurements:
+        """Return weighted sums, and for the AUC the probabilities and labels of all jets."""
+        logits, labels = outputs[CLASSES].float(), _labels(batch)
+        weights = batch.weights.double()
         losses = functional.cross_entropy(logits, labels, reduction="none").double()
         correct = (logits.argmax(dim=1) == labels).double()
         sums = {
@@ -55,14 +52,14 @@ class Classification(Objective):
             "weight": weights.sum(),
         }
         values = {"probabilities": logits.softmax(dim=1), "labels": labels}
-        return Measured(
+        return Measurements(
             len(batch),
             {name: total.cpu() for name, total in sums.items()},
             {name: value.cpu() for name, value in values.items()},
         )
 
-    def validation_values(self, measured: Measured) -> dict[str, float | None]:
-        """Return weighted loss and accuracy, and the AUC: None if a class has no jets."""
+    def validation_values(self, measured: Measurements) -> dict[str, float | None]:
+        """Return weighted loss and accuracy, and the AUC, which is None if a class has no jets."""
         loss, correct, weight = (float(measured.sums[name]) for name in ("loss", "correct", "weight"))
         probabilities, labels = measured.values["probabilities"].numpy(), measured.values["labels"].numpy()
         return {
@@ -72,13 +69,13 @@ class Classification(Objective):
         }
 
     def check_validation(self, index: JetIndex, metric: str) -> None:
-        """Raise an error if the AUC is asked for, but a class has no validation jets."""
+        """Raise an error if the metric is the AUC and a class has no validation jets."""
         if metric == AUC.name and not index.class_counts.sum(axis=0).all():
             raise ConfigError("metric: auc needs validation jets of every class; choose accuracy or loss")
 
 
 def area_under_curve(probabilities: np.ndarray, labels: np.ndarray) -> float | None:
-    """Return the mean over all pairs of classes (one against one), from probabilities (B, C), labels (B,)."""
+    """Return the mean AUC over all pairs of classes, from probabilities (B, C) and labels (B,)."""
     from sklearn.metrics import roc_auc_score  # noqa: PLC0415 - takes seconds to import
 
     num_classes = probabilities.shape[1]

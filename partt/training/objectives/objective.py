@@ -1,6 +1,6 @@
-"""The contract between the training loop and what is learned.
+"""The contract of objectives: what is learned, as the training loop sees it.
 
-The loop, the checkpoints, the log and the screen know objectives only through this module.
+Loop, checkpoints, log and screen use objectives only through this module.
 
 Axes: B jets.
 """
@@ -22,7 +22,7 @@ from partt.model.network import Network, Outputs
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that tells how well an epoch went."""
+    """A number by which epochs are compared."""
 
     name: str  # in the recipe, metrics.jsonl and TensorBoard
     title: str  # on the screen
@@ -38,27 +38,27 @@ LOSS = Metric("loss", "loss", "lower")  # every objective has it
 
 @dataclass(frozen=True, eq=False)
 class Losses:
-    """What an objective says of a batch in training."""
+    """Loss of a batch in training, and sums for the metrics."""
 
-    loss: Tensor  # (), to be minimised
+    loss: Tensor  # (), is minimised
     sums: Mapping[str, Tensor]  # over the jets of the batch, for the metrics of the epoch
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
-    """What is kept of validation jets until the metrics are computed from all of them; on the CPU."""
+class Measurements:
+    """Sums and values of validation jets, on the CPU; the metrics are computed from those of all jets."""
 
     num_jets: int = 0
-    sums: Mapping[str, Tensor] = field(default_factory=dict)  # are added
-    values: Mapping[str, Tensor] = field(default_factory=dict)  # (B, ...) are concatenated
+    sums: Mapping[str, Tensor] = field(default_factory=dict)  # batches are added
+    values: Mapping[str, Tensor] = field(default_factory=dict)  # (B, ...), batches are concatenated
 
 
-def join_measured(parts: Sequence[Measured]) -> Measured:
-    """Join what was kept of several batches, or by several processes."""
+def join_measurements(parts: Sequence[Measurements]) -> Measurements:
+    """Join the measurements of several batches or processes."""
     known = [part for part in parts if part.num_jets]
     if not known:
-        return Measured()
-    return Measured(
+        return Measurements()
+    return Measurements(
         sum(part.num_jets for part in known),
         {name: reduce(torch.add, [part.sums[name] for part in known]) for name in known[0].sums},
         {name: torch.cat([part.values[name] for part in known]) for name in known[0].values},
@@ -66,22 +66,22 @@ def join_measured(parts: Sequence[Measured]) -> Measured:
 
 
 class Objective(nn.Module, ABC):
-    """What is learned. It may have parameters of its own, which are trained with the network."""
+    """What is learned. Parameters of its own, if any, are trained with the network."""
 
     heads: Mapping[str, int]
-    """the heads that the network needs: task -> number of outputs"""
+    """the heads that the network needs: name -> number of outputs"""
     training_metrics: tuple[Metric, ...] = (LOSS,)
     """of the training jets, shown while an epoch runs"""
     validation_metrics: tuple[Metric, ...] = (LOSS,)
     """of the validation jets; the recipe's `metric` is one of them"""
     default_metric: str = LOSS.name
-    """which of them decides which epoch is the best, if the recipe does not say"""
+    """name of the metric that chooses the best epoch, unless the recipe has another"""
 
     def metric(self, name: str | None) -> Metric:
-        """Return the validation metric that a recipe names."""
+        """Return the validation metric with a name, or the default."""
         known = {metric.name: metric for metric in self.validation_metrics}
         if (name or self.default_metric) not in known:
-            raise ConfigError(f"metric: {name} is not measured here; choose one of {', '.join(known)}")
+            raise ConfigError(f"metric: no validation metric {name!r}; choose one of {', '.join(known)}")
         return known[name or self.default_metric]
 
     @abstractmethod
@@ -89,19 +89,19 @@ class Objective(nn.Module, ABC):
         """Return the loss of a batch, and the sums that `training_values` needs, from the heads' outputs."""
 
     @abstractmethod
-    def measured(self, outputs: Outputs, batch: JetBatch) -> Measured:
-        """Return what is kept of a batch of validation jets, from the heads' outputs."""
+    def measurements(self, outputs: Outputs, batch: JetBatch) -> Measurements:
+        """Return the measurements of a batch of validation jets, from the heads' outputs."""
 
     def forward(self, network: Network, batch: JetBatch) -> Losses:
         """Run the network for training; override this to feed it other inputs than those of the batch."""
         return self.losses(network(batch.inputs), batch)
 
-    def measure(self, network: Network, batch: JetBatch) -> Measured:
+    def measure(self, network: Network, batch: JetBatch) -> Measurements:
         """Run the network for validation."""
-        return self.measured(network(batch.inputs), batch)
+        return self.measurements(network(batch.inputs), batch)
 
     @abstractmethod
-    def validation_values(self, measured: Measured) -> dict[str, float | None]:
+    def validation_values(self, measured: Measurements) -> dict[str, float | None]:
         """Return the validation metrics by name; None where one is not defined."""
 
     def training_values(self, sums: Mapping[str, float], num_jets: int) -> dict[str, float]:
@@ -111,4 +111,4 @@ class Objective(nn.Module, ABC):
         }
 
     def check_validation(self, index: JetIndex, metric: str) -> None:
-        """Raise an error if a metric will not be defined for the jets of an index."""
+        """Raise an error if a metric is not defined for the indexed validation jets."""
