@@ -1,8 +1,8 @@
 """Jets per second of exported files in onnxruntime: partt's, and weaver-core's export of the same weights.
 
 `part` with new weights, in float32 on one thread. Batches hold jets in random order, as a program that tags
-event by event has them, padded to the longest of the batch. All take turns, so that a busy machine disturbs
-all alike; the clock is the process's CPU time; medians are compared.
+event by event has them, padded to the longest of the batch. Measurements are interleaved, so that a busy
+machine affects all equally; the clock is the process's CPU time; medians are compared.
 
 usage: OMP_NUM_THREADS=1 python benchmarks/bench_export.py [--rounds N] [--json FILE]
 """
@@ -60,8 +60,9 @@ def make_tagger() -> Any:
     from partt.tagger.tagger_file import new_tagger
 
     torch.manual_seed(0)
-    network = build_network("part", network_config("part"), 17, 10).eval()
-    return new_tagger("part", network, load_data_config("jetclass_full"), made_up_jets())
+    config = load_data_config("jetclass_full")
+    network = build_network("part", network_config("part"), config.input_shape, {"classes": 10})
+    return new_tagger(network.eval(), config, made_up_jets())
 
 
 @contextmanager
@@ -96,7 +97,7 @@ def weaver_session(tagger: Any, folder: Path) -> Any:
     network = ParticleTransformer(
         17, num_classes=10, use_pre_activation_pair=False, fc_params=[], for_inference=True, trim=False
     )
-    network.load_state_dict(export_particle_transformer(tagger.model.state_dict(), tagger.model.config))
+    network.load_state_dict(export_particle_transformer(tagger.network.state_dict(), tagger.network.config))
     names = ["pf_features", "pf_vectors", "pf_mask"]
     path = folder / "weaver.onnx"
     torch.onnx.export(
@@ -174,7 +175,7 @@ def main() -> None:
                 started = time.process_time()
                 outputs = [run_session(session, feed) for feed in feeds]
                 rate = NUM_JETS / (time.process_time() - started)
-                if turn:  # the first one is to warm up
+                if turn:  # the first is a warm-up
                     rates.setdefault(f"{name}, batch {size}", []).append(rate)
                 scores[name, size] = np.concatenate(outputs)
     largest = np.max([np.abs(values - scores["weaver-core", 1]).max() for values in scores.values()])

@@ -1,9 +1,9 @@
 """Jets per second through the Particle Transformer: partt, weaver-core, its ONNX export, the limit.
 
-weaver-core runs in processes of its own, with the allocator as its users have it; processes take turns, so
-that a busy machine disturbs all alike; medians are compared. With one thread the clock is the process's CPU
-time, which other jobs on the machine do not stretch; with more it is the wall clock. Memory is the peak of a
-training step in a process of its own, less what it had before.
+weaver-core runs in separate processes, with the allocator as its users have it; measurements are interleaved,
+so that a busy machine affects all equally; medians are compared. With one thread the clock is the process's
+CPU time, which other jobs on the machine do not stretch; with more it is the wall clock. Memory is the peak
+of a training step in a separate process, less what it had before.
 
 usage: python benchmarks/bench_model.py [--parts PART ...] [--threads N ...] [--rounds N] [--json FILE]
 """
@@ -29,6 +29,7 @@ from rich.table import Table
 
 ROOT = Path(__file__).parents[1]
 FILES = str(ROOT.parent / "shared" / "reference" / "bench_jets" / "*.root")
+CONFIG = "jetclass_full"
 NUM_JETS = 400
 TRAINING_BATCH, MEMORY_BATCH = 128, 512
 LIMIT = "limit: float32 matrix product"
@@ -46,7 +47,7 @@ def load_jets(count: int) -> Any:
     from partt.data.packing import pack
     from partt.data.variables import read_variables
 
-    config = load_data_config("jetclass_full")
+    config = load_data_config(CONFIG)
     batches = []
     for path in sorted(glob.glob(FILES)):  # noqa: PTH207
         file = inspect_file(path)
@@ -62,9 +63,13 @@ def build(name: str) -> Any:
 
     torch.manual_seed(0)
     if name == "partt":
+        from partt.data.config.data_config import load_data_config
+        from partt.model.cpu.allocator import keep_freed_memory
         from partt.model.registry import build_network, network_config
 
-        return build_network("part", network_config("part", {"trim": True}), 17, 10)
+        keep_freed_memory()  # as training and inference do
+        config, shape = network_config("part", {"trim": True}), load_data_config(CONFIG).input_shape
+        return build_network("part", config, shape, {"classes": 10})
     from weaver.nn.model.ParticleTransformer import ParticleTransformer
 
     options = {"use_pre_activation_pair": False, "fc_params": [], "num_classes": 10}
@@ -76,21 +81,14 @@ def build(name: str) -> Any:
 
 def pad(jets: Any, length: int | None = None) -> tuple[Any, Any, Any]:
     """Return jets as weaver wants them: x (B, F, P), v (B, 4, P), mask (B, 1, P)."""
-    import torch
-
-    lengths = jets.lengths
-    mask = torch.arange(length or int(lengths.max())) < lengths[:, None]
-    padded = []
-    for values in (jets.particles, jets.momenta):
-        dense = values.new_zeros(*mask.shape, values.shape[1])
-        dense[mask] = values
-        padded.append(dense.transpose(1, 2).contiguous())
-    return padded[0], padded[1], mask[:, None]
+    particles = jets.inputs.padded(min_slots=length or 1).main
+    x, v = (values.transpose(1, 2).contiguous() for values in (particles.features, particles.momenta))
+    return x, v, particles.mask[:, None]
 
 
 def gflop(jets: Any) -> float:
     """Return the arithmetic of one jet on average, by performance.md's count."""
-    lengths = jets.lengths.double()
+    lengths = jets.inputs.lengths.double()
     macs = 1.77e6 * lengths + 2048 * lengths**2 + 8960 * lengths * (lengths + 1) / 2
     return 2e-9 * float(macs.mean())
 
@@ -105,12 +103,12 @@ def inference(threads: int) -> tuple[Competitors, float]:
 
     def partt() -> None:
         with torch.inference_mode():
-            network(jets.particles, jets.momenta, jets.offsets)
+            network(jets.inputs)
 
     session = _onnx_session(pad(jets.slice(0, 4)), threads)
 
     def onnx_batches(size: int, *, by_length: bool) -> Work:
-        ordered = jets.take(np.argsort(jets.lengths.numpy(), kind="stable")) if by_length else jets
+        ordered = jets.take(np.argsort(jets.inputs.lengths.numpy(), kind="stable")) if by_length else jets
         batches = [pad(ordered.slice(i, min(i + size, NUM_JETS))) for i in range(0, NUM_JETS, size)]
         feeds = [{"x": x.numpy(), "v": v.numpy(), "m": m.float().numpy()} for x, v, m in batches]
 
@@ -176,11 +174,12 @@ def training_step(name: str, jets: Any) -> Work:
 
     network = build(name).train()
     labels = torch.arange(len(jets)) % 10
-    inputs = (jets.particles, jets.momenta, jets.offsets) if name == "partt" else pad(jets, 128)
+    padded = pad(jets, 128)
 
     def step() -> None:
         network.zero_grad()
-        functional.cross_entropy(network(*inputs), labels).backward()
+        logits = network(jets.inputs)["classes"] if name == "partt" else network(*padded)
+        functional.cross_entropy(logits, labels).backward()
 
     return step
 
@@ -200,27 +199,30 @@ def weaver_training(threads: int) -> tuple[Competitors, float]:
 
 def scaling(threads: int) -> tuple[Competitors, float]:
     """Return partt's inference at fixed multiplicities and at several batch sizes."""
+    import operator
+
     import torch
+
+    from partt.jet_inputs import JetInputs
 
     del threads
     network, jets = build("partt").eval(), load_jets(1024)
     competitors: Competitors = {}
 
-    def run(particles: Any, momenta: Any, offsets: Any) -> Work:
+    def run(inputs: JetInputs) -> Work:
         def work() -> None:
             with torch.inference_mode():
-                network(particles, momenta, offsets)
+                network(inputs)
 
         return work
 
     for length in (8, 16, 32, 64, 128):
         count = 2048 // length
-        rows = torch.arange(count * length)
-        inputs = (jets.particles[rows], jets.momenta[rows], torch.arange(count + 1) * length)
-        competitors[f"{length} particles a jet"] = (count, run(*inputs))
+        rows, offsets = operator.itemgetter(slice(count * length)), torch.arange(count + 1) * length
+        particles = jets.inputs.main.with_rows(rows, offsets)
+        competitors[f"{length} particles a jet"] = (count, run(JetInputs({"pf": particles})))
     for size in (1, 4, 16, 64, 256, 1024):
-        batch = jets.slice(0, size)
-        competitors[f"batch {size}"] = (size, run(batch.particles, batch.momenta, batch.offsets))
+        competitors[f"batch {size}"] = (size, run(jets.slice(0, size).inputs))
     return competitors, 0.0
 
 
@@ -276,7 +278,7 @@ def run_child(part: str, number: int, threads: int) -> None:
 
 
 def main() -> None:
-    """Let the processes take turns, print the tables."""
+    """Interleave the measurements, print the tables."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)

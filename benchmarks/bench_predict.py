@@ -91,12 +91,13 @@ def write_tagger(path: Path, name: str) -> Any:
     from partt.data.config.data_config import load_data_config
     from partt.data.made_up_jets import made_up_jets
     from partt.model.registry import build_network, network_config
-    from partt.tagger.tagger_file import load_tagger, new_tagger, save_tagger
+    from partt.tagger.tagger_file import new_tagger, read_tagger, save_tagger
 
     torch.manual_seed(0)
-    network = build_network(name, network_config(name), 17, 10)
-    save_tagger(path, new_tagger(name, network, load_data_config("jetclass_full"), made_up_jets()))
-    return load_tagger(path)
+    config = load_data_config("jetclass_full")
+    network = build_network(name, network_config(name), config.input_shape, {"classes": 10})
+    save_tagger(path, new_tagger(network, config, made_up_jets()))
+    return read_tagger(path)
 
 
 # --- against the network alone ------------------------------------------------------------------------
@@ -110,8 +111,10 @@ def measure_rate(options: argparse.Namespace) -> dict[str, Any]:
     from partt.data.files.tables import inspect_file
     from partt.data.packing import pack
     from partt.data.variables import names_for, read_variables
+    from partt.model.cpu.allocator import keep_freed_memory
 
     torch.set_num_threads(1)
+    keep_freed_memory()  # for the network alone too
     result = {}
     for name, num_jets in (("part", 1000), ("part_xs", 5000)):
         with tempfile.TemporaryDirectory() as temporary:
@@ -124,7 +127,7 @@ def measure_rate(options: argparse.Namespace) -> dict[str, Any]:
 
             def network(tagger=tagger, jets=jets) -> None:
                 with torch.inference_mode():
-                    tagger.logits(jets).softmax(dim=1)
+                    tagger.network(jets.inputs)["classes"].softmax(dim=1)
 
             def file_to_file(tagger=tagger, folder=folder) -> None:
                 shutil.rmtree(folder / "out", ignore_errors=True)
@@ -162,8 +165,8 @@ def measure_weaver(options: argparse.Namespace) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        model = write_tagger(folder / "tagger.safetensors", "part").model
-        state = export_particle_transformer(model.state_dict(), model.config, "0.5")
+        network = write_tagger(folder / "tagger.safetensors", "part").network
+        state = export_particle_transformer(network.state_dict(), network.config, "0.5")
         torch.save({f"mod.{key}": tensor for key, tensor in state.items()}, folder / "weaver.pt")
         (folder / "network.py").write_text(WEAVER_NETWORK)
         shutil.copy(shipped_file("data_configs", "jetclass_full"), folder / "config.yaml")
@@ -237,7 +240,7 @@ def _compare_scores(folder: Path) -> None:
 
 
 def measure_memory(options: argparse.Namespace) -> dict[str, Any]:
-    """Predict files of some sizes, each in a process of its own."""
+    """Predict files of some sizes, each in a separate process."""
     results = {}
     with tempfile.TemporaryDirectory(dir=options.folder) as temporary:
         folder = Path(temporary)
@@ -251,7 +254,7 @@ def measure_memory(options: argparse.Namespace) -> dict[str, Any]:
     return results
 
 
-def predict_and_tell(folder: Path, num_threads: int) -> None:
+def predict_and_print(folder: Path, num_threads: int) -> None:
     """Predict, and print rate and peak memory of this process."""
     import partt
 
@@ -285,7 +288,7 @@ def main() -> None:
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        predict_and_tell(options.child, options.threads)
+        predict_and_print(options.child, options.threads)
         return
     if not glob.glob(options.files):  # noqa: PTH207
         sys.exit(f"no files match {options.files}: give some with --files")

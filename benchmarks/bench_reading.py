@@ -1,7 +1,7 @@
 """Jets per second from ROOT files to training batches: partt, weaver-core's loader, raw uproot as the limit.
 
-Everything runs on one core. Each measurement is a process of its own; the competitors take turns, so that a
-busy machine disturbs all of them alike; medians are compared. `cold`: a process's first epoch.
+Everything runs on one core. Each measurement is a separate process; they are interleaved, so that a busy
+machine affects all equally; medians are compared. `cold`: a process's first epoch.
 
 usage: python benchmarks/bench_reading.py [--files GLOB] [--rounds N] [--json FILE]
 """
@@ -81,7 +81,8 @@ def measure_partt(files: list[str]) -> dict[str, float]:
     from partt.data.files.cache import FILE_CACHE
     from partt.data.files.lists import expand_files
     from partt.data.reading.batches import training_batches
-    from partt.data.reading.jet_source import build_index, open_source
+    from partt.data.reading.jet_index import build_index
+    from partt.data.reading.jet_source import open_source
 
     config = load_data_config(CONFIG)
     inputs = expand_files(files)
@@ -89,7 +90,7 @@ def measure_partt(files: list[str]) -> dict[str, float]:
 
     def batches(folder: Path | None = None):
         FILE_CACHE.trees.clear()  # a cold start in one process
-        source = open_source(inputs, config, "train", cache=folder)
+        source = open_source(inputs, config, cache=folder)
         index = build_index(source)
         return training_batches(source, index, batch_size=BATCH_SIZE, seed=0), index.num_jets // BATCH_SIZE
 
@@ -120,7 +121,7 @@ MEASUREMENTS = {"uproot": measure_uproot, "weaver": measure_weaver, "partt": mea
 
 
 def main() -> None:
-    """Let the competitors take turns, and print the table."""
+    """Interleave the measurements, and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,10 @@
 """One epoch of the same jets with `partt train` and with weaver-core's loop, from files to new weights.
 
 Both train the Particle Transformer on all features as published (Ranger, trimming), with the same batch size
-and the same threads, each with its own loader in the training process. Processes take turns, so that a busy
-machine disturbs both alike. A first epoch includes opening the files, and weaver does not trim its first five
-batches; the second one is what a long run consists of. CPU time is that of the whole process, which other
-jobs on the machine hardly stretch.
+and the same threads, each with its own loader in the training process. Processes alternate, so that a busy
+machine affects both equally. A first epoch includes opening the files, and weaver does not trim its first
+five batches; the second one is what a long run consists of. CPU time is that of the whole process, which
+other jobs on the machine hardly stretch.
 
 usage: python benchmarks/bench_training.py [--files GLOB] [--jets N] [--threads N] [--rounds N] [--json FILE]
 """
@@ -70,7 +70,7 @@ def train_partt(files: list[Path]) -> Seconds:
 
     from partt.data.config.data_config import load_data_config
     from partt.data.files.lists import expand_files
-    from partt.training.events import EpochEnded, Event, Progress
+    from partt.training.events import EpochEnded, Event, StepDone
     from partt.training.fit import Machine, fit
     from partt.training.job import open_job
     from partt.training.recipe import load_recipe
@@ -82,7 +82,7 @@ def train_partt(files: list[Path]) -> Seconds:
     clock = Clock()
 
     def report(event: Event) -> None:
-        if isinstance(event, Progress) and event.step == event.epoch_end:
+        if isinstance(event, StepDone) and event.step == event.epoch_end:
             clock.stop()
         if isinstance(event, EpochEnded):
             clock.start()
@@ -153,7 +153,7 @@ TRAINERS = {"partt": train_partt, "weaver": train_weaver}
 
 
 def main() -> None:
-    """Let the two take turns, and print the table."""
+    """Alternate between the two, and print the table."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--files", default=FILES)

@@ -32,8 +32,9 @@ from partt.data.files.lists import InputFile
 from partt.data.files.tables import inspect_file, read_columns, write_table
 from partt.data.jagged import concatenate, take
 from partt.data.reading.batches import ordered_batches
-from partt.data.reading.jet_source import build_index, open_source
-from partt.tagger.tagger_file import load_tagger
+from partt.data.reading.jet_index import build_index
+from partt.data.reading.jet_source import open_source
+from partt.tagger.loading import load_torch_tagger
 
 CLASSES = {"QCD": "ZJetsToNuNu", "Tbqq": "TTBar"}  # class -> how its files are called
 EPOCHS = 10
@@ -42,13 +43,13 @@ METRICS = ("accuracy", "AUC", "rejection at 50 %")
 
 def write_configs(tagger_file: Path, lr: float, folder: Path) -> None:
     """Write a data config of two classes and a recipe for the tagger's network."""
-    tagger = load_tagger(tagger_file)
+    tagger = load_torch_tagger(tagger_file)
     config = yaml.safe_load(tagger.data_config.to_yaml())
     config["labels"]["value"] = [f"label_{name}" for name in CLASSES]
     (folder / "two_classes.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     recipe = {
         "data_config": "two_classes.yaml",
-        "model": {"name": tagger.network_name, "settings": tagger.model.config.model_dump(mode="json")},
+        "model": {"name": tagger.network_name, "settings": tagger.network.config.model_dump(mode="json")},
         "optimizer": {"name": "adamw", "lr": lr, "weight_decay": 0.01},
         "schedule": {"name": "one_cycle"},
         "batch_size": 64,
@@ -59,7 +60,7 @@ def write_configs(tagger_file: Path, lr: float, folder: Path) -> None:
 
 
 def draw_jets(jets: Path, folder: Path, num_jets: int, seed: int) -> None:
-    """Share the jets of each class out between train.root, val.root and test.root, by chance."""
+    """Split the jets of each class at random between train.root, val.root and test.root."""
     random = np.random.default_rng(seed)
     parts: dict[str, list[dict]] = {"train": [], "val": [], "test": []}
     for name, prefix in CLASSES.items():
@@ -87,12 +88,12 @@ def train(folder: Path, out: Path, seed: int, *options: str) -> Path:
 
 def test(tagger_file: Path, jets: Path) -> dict[str, float]:
     """Return accuracy, AUC and background rejection (1 / efficiency) at half of the tops."""
-    tagger = load_tagger(tagger_file)
-    source = open_source([InputFile("", str(jets))], tagger.data_config, "train")
+    tagger = load_torch_tagger(tagger_file)
+    source = open_source([InputFile("", str(jets))], tagger.data_config)
     scores, labels = [], []
     with torch.inference_mode():
         for batch in ordered_batches(source, build_index(source), batch_size=500):
-            scores.append(tagger.logits(batch).softmax(dim=1)[:, 1].numpy())
+            scores.append(tagger.network(batch.inputs)["classes"].softmax(dim=1)[:, 1].numpy())
             labels.append(batch.labels.numpy())
     score, label = np.concatenate(scores), np.concatenate(labels)
     background, signal, _ = roc_curve(label, score)

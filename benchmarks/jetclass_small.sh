@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The tagger in the box: 100 000 simulated jets to train part_s, 50 000 others to test it, and its card.
 # usage: benchmarks/jetclass_small.sh FOLDER
-# Interrupted, the same command goes on. It ends by writing partt/tagger/shipped/jetclass-small.* and docs/taggers/.
+# If interrupted, rerun the same command: it resumes. It ends by writing partt/tagger/shipped/jetclass-small.* and docs/taggers/.
 set -euo pipefail
 folder=$1
 run=$folder/run_jetclass_small scores=$folder/scores_jetclass_small report=$folder/report_jetclass_small

@@ -28,8 +28,9 @@ from partt.evaluation.number_text import cell_text
 from partt.evaluation.results_table import Cell
 from partt.evaluation.table_formats import plain_text
 from partt.jobs.metrics_file import METRICS_FILE, read_metrics
+from partt.tagger.loading import load_torch_tagger
 from partt.tagger.shipped import Facts, Measured, Purpose
-from partt.tagger.tagger_file import Tagger
+from partt.tagger.tagger import Tagger
 
 ROOT = Path(__file__).parents[1]
 REAL_JETS = ROOT.parent / "shared" / "reference" / "jetclass_500_real_jets.npz"
@@ -40,6 +41,7 @@ TEMPLATE = jinja2.Environment(  # noqa: S701 - Markdown
     keep_trailing_newline=True,
 ).get_template("tagger_card.md.j2")
 SAMPLE = ROOT / "partt" / "sample"
+SHIPPED = ROOT / "partt" / "tagger" / "shipped"
 FIGURES = ("training", "roc", "confusion", "calibration")
 BLIND_JETS = 1000  # of each class, for the comparison with real jets
 
@@ -157,7 +159,7 @@ def cell_of(result: Mapping[str, Any]) -> Cell:
 
 
 def result_row(result: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return what a number is, the number, and how many background jets it stands on."""
+    """Return what a number is, the number, and how many background jets it is based on."""
     text = cell_text(cell_of(result))
     title = {"accuracy": "accuracy", "auc": "AUC (mean over pairs of classes)"}.get(result["metric"])
     title = title or f"rejection of QCD at {100 * result['signal_efficiency']:g} % {result['signal']}"
@@ -172,7 +174,7 @@ def found_row(classes: Sequence[str], number: int, shares: Sequence[float]) -> t
 
 def write_card(name: str, run: Path, report: Path) -> None:
     """Write everything."""
-    tagger = partt.load_tagger(run)
+    tagger = load_torch_tagger(run)
     metrics = json.loads((report / "metrics.json").read_text())
     (model,) = (row for row in metrics["table"] if row["source"] is None)
     summary = metrics["models"][model["model"]][0]
@@ -208,7 +210,7 @@ def write_card(name: str, run: Path, report: Path) -> None:
         name=name,
         tagger=tagger,
         facts=facts,
-        num_parameters=sum(parameter.numel() for parameter in tagger.model.parameters()),
+        num_parameters=tagger.network.num_parameters,
         features=[variable.name for variable in tagger.data_config.particles.variables],
         simulation=simulation,
         pt_range=f"{simulation['--pt-min']:g} to {simulation['--pt-max']:g}",
@@ -226,8 +228,8 @@ def write_card(name: str, run: Path, report: Path) -> None:
     (folder / name).mkdir(parents=True, exist_ok=True)
     for figure in FIGURES:
         shutil.copy(report / "figures" / f"{figure}.png", folder / name / f"{figure}.png")
-    shutil.copy(run / "best.safetensors", ROOT / "partt" / "taggers" / f"{name}.safetensors")
-    (ROOT / "partt" / "taggers" / f"{name}.json").write_text(facts.model_dump_json(indent=1) + "\n")
+    shutil.copy(run / "best.safetensors", SHIPPED / f"{name}.safetensors")
+    (SHIPPED / f"{name}.json").write_text(facts.model_dump_json(indent=1) + "\n")
     (folder / f"{name}.md").write_text(page, encoding="utf-8")
     print(f"{folder / name}.md: accuracy {facts.accuracy.value:.4f} ± {facts.accuracy.error:.4f}")
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Networks on 20 000 simulated jets, tested on 10 000 others: the numbers of training/README.md.
 # usage: benchmarks/twenty_thousand_jets.sh FOLDER [pfn part_s gru pcnn particlenet part_plain part ...]
-# Interrupted, the same command goes on. Jets take half an hour on two cores, part some fifty minutes on one.
+# If interrupted, rerun the same command: it resumes. Jets take half an hour on two cores, part some fifty minutes on one.
 set -euo pipefail
 folder=$1
 shift

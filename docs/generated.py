@@ -1,6 +1,6 @@
 """What pages show of the code itself: help texts, keys of configs, errors.
 
-A page says `<!-- generated: NAME -->`; when Sphinx reads it, Markdown made here takes that place.
+A page has the line `<!-- generated: NAME -->`; when Sphinx reads it, Markdown made here replaces the line.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def command_line() -> str:
 
 def help_text(*verb: str) -> str:
     """Return what `partt VERB --help` prints."""
-    os.environ["COLUMNS"] = HELP_WIDTH  # argparse's way to be told
+    os.environ["COLUMNS"] = HELP_WIDTH  # argparse reads it
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
         main([*verb, "--help"])
@@ -160,7 +160,7 @@ def _default(record: type[Record], name: str) -> str:
 
 
 def _meaning_of_keys(field: dict[str, Any], schema: dict[str, Any]) -> str:
-    """Return what the record that a key holds says of itself."""
+    """Return the description of the section that a key holds."""
     references = [inner["$ref"] for inner in [field, *field.get("anyOf", ())] if "$ref" in inner]
     text = " ".join(schema["$defs"][name.rpartition("/")[2]]["description"] for name in references)
     return text.rstrip(".")

@@ -21,13 +21,16 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from PIL import Image
 
-import partt
 from partt.data.files.lists import expand_files
-from partt.data.jet_batch import JetBatch
-from partt.data.reading.jet_source import open_source, read_chunk
+from partt.data.files.tables import inspect_file
+from partt.data.jet_batch import take_inputs
+from partt.data.packing import pack
+from partt.data.variables import labels_of, names_for, read_variables, select
+from partt.jet_inputs import JetInputs
 from partt.model.inspection import JetInspection, inspect_jets
 from partt.physics.pair_features import pair_features
-from partt.tagger.tagger_file import Tagger
+from partt.tagger.loading import load_torch_tagger
+from partt.tagger.tagger_file import TorchTagger
 
 HERE = Path(__file__).parent
 KINDS = {
@@ -70,7 +73,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     plt.rcParams |= {"font.size": 9, "axes.titlesize": 10, "figure.dpi": 110}
-    tagger = partt.load_tagger(options.tagger)
+    tagger = load_torch_tagger(options.tagger)
     picture = choose_jet(tagger, options.jets)
     for name, draw in {
         "jet": draw_jet,
@@ -88,45 +91,46 @@ def save(figure: Figure, path: Path) -> None:
     Image.open(drawn).convert("RGB").quantize(256).save(path, optimize=True)
 
 
-def choose_jet(tagger: Tagger, patterns: list[str]) -> Picture:
+def choose_jet(tagger: TorchTagger, patterns: list[str]) -> Picture:
     """Return the first jet that shows a top decay well."""
-    files = expand_files(patterns)
-    source = open_source(files, tagger.data_config, "predict")
+    config = tagger.data_config
+    names = names_for(config, "predict") | set(config.label_variables)
     top = tagger.class_names.index("Tbqq")
-    for number, file in enumerate(source.files):
-        for chunk in file.chunks:
-            batch = read_chunk(source, number, *chunk)
-            observed = {
-                name: np.asarray(batch.observers[f"jet_{name}"]) for name in ("sdmass", "tau2", "tau3")
-            }
-            lengths = batch.lengths.numpy()
-            good = (batch.labels.numpy() == top) & (lengths >= 25) & (lengths <= 40)
-            good &= (abs(observed["sdmass"] - 173) < 15) & (observed["tau3"] < 0.35 * observed["tau2"])
+    for file in expand_files(patterns):
+        info = inspect_file(file.url, config.treename)
+        for chunk in info.chunks:
+            variables = select(config, read_variables(config, names, info, *chunk), "predict")
+            inputs = pack(config, variables).inputs
+            mass, tau2, tau3 = (variables.per_jet(f"jet_{name}") for name in ("sdmass", "tau2", "tau3"))
+            lengths = inputs.lengths.numpy()
+            good = (labels_of(config, variables) == top) & (lengths >= 25) & (lengths <= 40)
+            good &= (abs(mass - 173) < 15) & (tau3 < 0.35 * tau2)
             if good.any():
-                return make_picture(tagger, batch.take(np.flatnonzero(good)[:1]))
+                return make_picture(tagger, take_inputs(inputs, np.flatnonzero(good)[:1]))
     raise SystemExit("no such top jet in these files")
 
 
-def make_picture(tagger: Tagger, jet: JetBatch) -> Picture:
-    """Compute what is drawn of a batch of one jet."""
+def make_picture(tagger: TorchTagger, jet: JetInputs) -> Picture:
+    """Compute what is drawn of one jet."""
     names = [variable.name for variable in tagger.data_config.particles.variables]
+    particles = jet.main
 
     def feature(name: str) -> Array:
-        values: Array = jet.particles[:, names.index(name)].double().numpy()
+        values: Array = particles.features[:, names.index(name)].double().numpy()
         return values
 
-    pt = np.hypot(*jet.momenta[:, :2].double().numpy().T)
+    pt = np.hypot(*particles.momenta[:, :2].double().numpy().T)
     deta, dphi = feature("part_deta"), feature("part_dphi")
     prongs = find_prongs(deta, dphi, pt)
     order = np.lexsort([-pt, prongs])
-    momenta, features = jet.momenta[order], jet.particles[order]
-    (inner,) = inspect_jets(tagger.model, features, momenta, jet.offsets)
+    particles = particles.with_rows(lambda rows: rows[order])
+    (inner,) = inspect_jets(tagger.network, JetInputs({"pf": particles}))
     size = len(order)
     first, second = (index.flatten() for index in torch.meshgrid(*[torch.arange(size)] * 2, indexing="ij"))
-    pairs = pair_features(momenta.double(), first, second).T.reshape(4, size, size).numpy()
+    pairs = pair_features(particles.momenta.double(), first, second).T.reshape(4, size, size).numpy()
     colors = [
         next((color for branch, color in KINDS.values() if row[names.index(branch)] > 0.5), "gray")
-        for row in features
+        for row in particles.features
     ]
     columns = (values[order] for values in (deta, dphi, pt, prongs))
     return Picture(*columns, colors, pairs, inner, tagger.class_names)
