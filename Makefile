@@ -10,8 +10,9 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	$(BIN)/partt demo $(if $(filter offline,$(DEMO)),--offline)
 
+# on all cores: one worker process for each
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -31,7 +32,7 @@ benchmark: $(STAMP)
 	$(BIN)/python benchmarks/bench_evaluate.py --json benchmarks/evaluate.json
 	$(BIN)/python benchmarks/bench_export.py --json benchmarks/export.json
 
-# Write constraints.txt anew from the newest versions that work together; torch and pythia8mc stay as they are.
+# Rewrite constraints.txt with the newest versions that work together; torch and pythia8mc stay as they are.
 constraints:
 	rm -rf build/constraints && $(PYTHON) -m venv build/constraints
 	grep -E '^(torch|pythia8mc)==' constraints.txt > build/pinned.txt

@@ -1,7 +1,9 @@
-"""What all tests share: reference data and programs that may be absent, and small jet files."""
+"""What all tests share: one thread, reference data and programs that may be absent, and small jet files."""
 
 import os
 import shutil
+import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,18 +12,33 @@ from jets import write_jets
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = Path(__file__).parent / "fixtures"
+os.environ["OMP_NUM_THREADS"] = "1"  # of torch, in child processes too; tests run in parallel instead
+
+
+@pytest.fixture(autouse=True)
+def one_torch_thread() -> None:
+    """Let torch use one thread, whatever the test before has set: small tensors are fastest with one."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 def skip_or_fail(reason: str) -> None:
-    """Skip, but fail in the project's own CI, where everything is there."""
+    """Skip, but fail in the project's own CI, where nothing may be missing."""
     if os.environ.get("PARTT_NO_SKIPS"):
-        pytest.fail(f"{reason}, and PARTT_NO_SKIPS forbids to skip")
+        pytest.fail(f"{reason}, and PARTT_NO_SKIPS does not allow skipping")
     pytest.skip(reason)
+
+
+def free_port() -> int:
+    """Return a port of the loopback address that nobody listens to."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")
 def reference() -> Path:
-    """Return the folder of reference networks and jets that others made (not part of this repository)."""
+    """Return the folder of reference networks and jets, made elsewhere (not part of this repository)."""
     folder = ROOT.parent / "shared" / "reference"
     if not folder.is_dir():
         skip_or_fail(f"no reference data at {folder}")

@@ -17,8 +17,6 @@ from partt.model.network import Network
 from partt.model.registry import build_network, network_config
 from partt.tagger.tagger_file import TorchTagger, new_tagger
 
-torch.set_num_threads(1)  # small tensors: faster than two, and the same on every machine
-
 SMALL_PART = {
     "width": 16,
     "num_heads": 4,

@@ -29,6 +29,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 # What pages ask for -> what tests do instead, where that would take minutes.
 SMALLER = {
+    "README.md": {"--jets 30": "--jets 10"},
     "docs/tutorial/files_to_table.md": {
         "--jets 300": "--jets 10",
         "train quick": "train quick --set epochs=1",

@@ -50,7 +50,6 @@ def folder(tmp_path, monkeypatch):
     shutil.copytree(OLD, tmp_path / "old")
     os.utime(tmp_path / "old/jets.root", ns=(TIME_OF_CHANGE, TIME_OF_CHANGE))
     monkeypatch.chdir(tmp_path / "old")
-    torch.set_num_threads(1)
     return tmp_path / "old"
 
 

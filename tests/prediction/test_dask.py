@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 import partt
 from jets import write_jets
@@ -53,7 +52,6 @@ if __name__ == "__main__":
 
 
 def test_a_killed_worker_changes_nothing(tmp_path):
-    torch.set_num_threads(1)
     saved_tagger(tmp_path / "t.safetensors")
     for seed, name in enumerate("ab"):
         write_jets(tmp_path / f"{name}.root", 100, seed=seed)
@@ -83,7 +81,6 @@ def test_no_scheduler_answers(tmp_path, capsys, monkeypatch):
 def test_chunks_do_not_depend_on_the_engine(tmp_path, monkeypatch):
     """Which jets are computed together does not depend on the number of threads."""
     monkeypatch.setattr(opened_files, "CHUNK_ENTRIES", CHUNK)
-    torch.set_num_threads(1)
     tagger = saved_tagger(tmp_path / "t.safetensors")
     path = write_jets(tmp_path / "jets.root", 50)
     partt.predict(tagger, path, tmp_path / "one.root", num_threads=1)

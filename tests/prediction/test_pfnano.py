@@ -15,7 +15,6 @@ from small_networks import make_tagger
 
 
 def test_the_example_of_the_docs(tmp_path, monkeypatch):
-    torch.set_num_threads(1)
     torch.manual_seed(0)
     monkeypatch.chdir(tmp_path)
     save_tagger("tagger.safetensors", make_tagger("part_xs", "jetclass_full", neutral=True))

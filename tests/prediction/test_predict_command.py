@@ -4,7 +4,6 @@ import json
 import re
 
 import pytest
-import torch
 
 import partt
 from jets import write_jets
@@ -15,7 +14,6 @@ from prediction_jobs import columns, make_tagger
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    torch.set_num_threads(1)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
     save_tagger(tmp_path / "run" / "best.safetensors", make_tagger(test_time_selection="jet_pt > 60"))

@@ -12,7 +12,6 @@ from contextlib import redirect_stderr
 
 import numpy as np
 import pytest
-import torch
 
 import partt
 from jets import make_jets, write_jets
@@ -37,7 +36,6 @@ FORK = multiprocessing.get_context("fork")  # importing torch in a new process t
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    torch.set_num_threads(1)
     monkeypatch.setattr(opened_files, "CHUNK_ENTRIES", 16)
 
 

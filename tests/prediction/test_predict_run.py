@@ -23,7 +23,6 @@ CHUNK = 16
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    torch.set_num_threads(1)
     monkeypatch.setattr(opened_files, "CHUNK_ENTRIES", CHUNK)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import partt
 from conftest import FIXTURES
@@ -17,7 +16,6 @@ pytestmark = pytest.mark.server
 
 
 def test_files_of_an_xrootd_server(xrootd_program, tmp_path):
-    torch.set_num_threads(1)
     tagger, fixture = make_tagger(), FIXTURES / "jetclass_vector_layout.root"
     partt.predict(tagger, fixture, tmp_path / "local.root")
     with tempfile.TemporaryDirectory(prefix="partt_remote_") as name:  # unlike pytest's, others may enter it

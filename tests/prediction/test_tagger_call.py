@@ -3,7 +3,6 @@
 import awkward as ak
 import numpy as np
 import pytest
-import torch
 
 import partt
 from jets import CLASSES, make_jets
@@ -12,8 +11,6 @@ from partt.errors import ConfigError, DataError
 from partt.tagger.loading import find_tagger
 from partt.tagger.tagger_file import save_tagger
 from prediction_jobs import make_tagger, one_by_one
-
-torch.set_num_threads(1)
 
 
 def as_array(jets):

@@ -30,4 +30,3 @@ def test_threads_are_as_before_afterwards():
         assert torch.get_num_threads() == 1
         assert list(each(lambda _: torch.get_num_threads(), [np.arange(1)] * 5)) == [1] * 5
     assert torch.get_num_threads() == 2
-    torch.set_num_threads(1)

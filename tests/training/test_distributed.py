@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,19 +14,13 @@ import yaml
 from test_faults import in_child, wait_for
 from test_fit import assert_same_run, metrics_of, stop_after, tensors_of
 
-from conftest import ROOT
+from conftest import ROOT, free_port
 from partt.errors import ConfigError
 from partt.training.distributed import World, connected, world_from_environment
 from partt.training.fit import Machine, fit
 from partt.training.run_folder import RunFolder
 from partt.training.steps import count_steps
 from training_jobs import TINY_RECIPE, run_job, tiny_job
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def run_rank(rank, port, job, out, stop_at, options):
@@ -39,7 +32,6 @@ def run_rank(rank, port, job, out, stop_at, options):
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
-    torch.set_num_threads(1)
     world = world_from_environment()
     device = torch.device("cpu")
     should_stop = stop_after(stop_at) if rank == 1 else lambda: False
@@ -115,7 +107,7 @@ def torchrun(folder, *arguments):
     (folder / "tiny.yaml").write_text(yaml.safe_dump(TINY_RECIPE))
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
     command += [str(free_port()), "-m", "partt", "train", "tiny.yaml", "--workers", "0", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

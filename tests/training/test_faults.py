@@ -31,7 +31,6 @@ FORK = multiprocessing.get_context("fork")  # importing torch in a new process t
 
 def in_child(function, *arguments, **options):
     """Start a function in a forked process."""
-    torch.set_num_threads(1)
     process = FORK.Process(target=function, args=arguments, kwargs=options)
     process.start()
     return process
@@ -83,7 +82,6 @@ def test_a_loss_that_is_not_finite_does_not_reach_the_weights(jet_file, tmp_path
 
 
 def small_learner(jet_file):
-    torch.set_num_threads(1)
     job = tiny_job(jet_file)
     learner = make_learner(job, World(), torch.device("cpu"))
     batches = training_batches(job.train, job.train_index, batch_size=16, seed=1)
@@ -231,7 +229,6 @@ def test_a_full_disk_is_an_error_and_no_checkpoint_is_lost(jet_file, tmp_path):
 
 
 def test_a_dead_reading_process_is_an_error(jet_file, tmp_path):
-    torch.set_num_threads(1)
     job = tiny_job(jet_file, epochs=200)
 
     def kill_reader(event):

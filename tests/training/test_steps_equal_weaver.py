@@ -59,7 +59,6 @@ def weaver_inputs(batch):
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.01])
 def test_losses_agree_step_by_step(tmp_path, weight_decay):
-    torch.set_num_threads(1)
     model = {
         "name": "part",
         "settings": {

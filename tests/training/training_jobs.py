@@ -39,7 +39,6 @@ def tiny_job(jets: Path, seed: int = 7, **changes) -> TrainingJob:
 
 
 def run_job(job: TrainingJob, out: Path, **options) -> FitResult:
-    torch.set_num_threads(1)  # two are slower with networks of this size
     with locked_run_folder(out) as folder:
         return fit(job, folder, Machine(torch.device("cpu")), **options)
 
