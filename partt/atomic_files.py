@@ -39,20 +39,20 @@ def atomic_path(final: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def staged_files(folder: Path, name: str) -> Iterator[Path]:
-    """Yield a temporary folder; if the block ends without an error, its files move to `folder`, newest first.
+def staged_files(folder: Path, name: str, first: str) -> Iterator[Path]:
+    """Yield a temporary folder; if the block ends without an error, its files move to `folder`.
 
-    So either all files are replaced, or none. `name` is that of the temporary folder, for `remove_leftovers`.
+    So either all files are replaced, or none. `first` is moved first. `name` is that of the temporary folder,
+    for `remove_leftovers`.
     """
     stage = _temporary(folder / name)
     try:
         stage.mkdir(parents=True)
         yield stage
-        files = [path for path in stage.rglob("*") if path.is_file()]
-        for path in sorted(files, key=lambda path: path.stat().st_mtime_ns, reverse=True):
-            final = folder / path.relative_to(stage)
-            final.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(final)
+        files = sorted(path.relative_to(stage) for path in stage.rglob("*") if path.is_file())
+        for path in sorted(files, key=lambda path: path != Path(first)):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (stage / path).replace(folder / path)
         _flush_to_disk(folder)
     except OSError as error:
         raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
