@@ -21,7 +21,7 @@ ALLOWED = {
     "data": BASE,
     "model": BASE,
     "sample": {"data"} | BASE,
-    "jobs": {"errors"},
+    "jobs": {"errors", "atomic_files"},
     "jet_inputs": set(),
     "physics": set(),
     "config": {"errors"},

@@ -1,4 +1,4 @@
-"""Arguments that several verbs share: numbers."""
+"""Arguments that several verbs share: numbers, --overwrite."""
 
 import argparse
 
@@ -26,3 +26,12 @@ def fraction(text: str) -> float:
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"must be a number between 0 and 1, not {text!r}")
     return value
+
+
+def add_overwrite(parser: argparse.ArgumentParser) -> None:
+    """Declare --overwrite."""
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="also replace files that partt would otherwise refuse to replace",
+    )

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from partt.cli.arguments import add_overwrite
 from partt.cli.screen import progress_bar
 
 FORMATS = {
@@ -35,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="NAME.root: one file with all jets; otherwise a folder, with a ROOT file for each input",
     )
+    add_overwrite(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -42,6 +44,6 @@ def run(options: argparse.Namespace) -> None:
     from partt.conversion.convert import convert
 
     with progress_bar("converting", unit="jets") as progress:
-        written = convert(options.format, options.inputs, options.out, progress)
+        written = convert(options.format, options.inputs, options.out, progress, overwrite=options.overwrite)
     for path, num_jets in written.items():
         print(f"{path}: {num_jets:,} jets")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from partt.cli.arguments import add_overwrite
 from partt.cli.screen import make_console, progress_bar
 from partt.errors import ConfigError
 
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="prediction files of partt or weaver, ROOT or parquet: GLOB, @LIST or URL",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="REPORT", help="folder for the report")
+    add_overwrite(parser)
     parser.add_argument("--name", help="name of the model (default: that of the first file)")
     parser.add_argument(
         "--preset",
@@ -108,6 +110,7 @@ def run(options: argparse.Namespace) -> int:
             published=options.published,
             run_folder=options.run_folder,
             command=options.command,
+            overwrite=options.overwrite,
             progress=progress,
         )
     make_console().print(_screen_table(found.table))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from partt.cli.arguments import positive
+from partt.cli.arguments import add_overwrite, positive
 from partt.cli.screen import make_console
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "tagger", metavar="TAGGER", help="a tagger file, a run folder, or the name of a shipped tagger"
     )
     parser.add_argument("--out", metavar="MODEL.onnx", type=Path, required=True)
+    add_overwrite(parser)
     parser.add_argument("--inputs", choices=["raw", "standardised"], default="raw", help="(default: raw)")
     parser.add_argument(
         "--opset", metavar="N", type=positive, help="version of the ONNX operators (default: 20)"
@@ -46,7 +47,11 @@ def run(options: argparse.Namespace) -> None:
     console = make_console()
     with console.status("tracing the network, then comparing with torch"):
         result = export(
-            options.tagger, options.out, inputs=options.inputs, opset=options.opset or DEFAULT_OPSET
+            options.tagger,
+            options.out,
+            inputs=options.inputs,
+            opset=options.opset or DEFAULT_OPSET,
+            overwrite=options.overwrite,
         )
     console.print(_table(result))
     others = f" and {result.preprocess_json}" if result.preprocess_json else ""

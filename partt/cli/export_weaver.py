@@ -2,6 +2,8 @@
 
 import argparse
 
+from partt.cli.arguments import add_overwrite
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `partt export-weaver`."""
@@ -15,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="weaver-core version that will load it (default: 0.5)",
     )
     parser.add_argument("--out", required=True, metavar="FILE.pt")
+    add_overwrite(parser)
     parser.epilog = "example:\n  partt export-weaver tagger.safetensors --out tagger_weaver.pt"
 
 
@@ -22,5 +25,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Export, and print a summary."""
     from partt.tagger.weaver import export_weaver
 
-    num_tensors = export_weaver(arguments.file, arguments.out, arguments.dialect)
+    num_tensors = export_weaver(
+        arguments.file, arguments.out, arguments.dialect, overwrite=arguments.overwrite
+    )
     print(f"{arguments.out}: {num_tensors} tensors")

@@ -2,6 +2,8 @@
 
 import argparse
 
+from partt.cli.arguments import add_overwrite
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `partt import-weaver`."""
@@ -20,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "file does not show it",
     )
     parser.add_argument("--out", required=True, metavar="TAGGER.safetensors")
+    add_overwrite(parser)
     parser.epilog = (
         "example:\n  partt import-weaver ParT_full.pt --arch part --features full --out ParT_full.safetensors"
     )
@@ -27,10 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Import, and print a summary."""
-    from partt.tagger.tagger_file import save_tagger
-    from partt.tagger.weaver import import_weaver
+    from partt.tagger.weaver import import_weaver, write_new
 
     tagger = import_weaver(arguments.file, arguments.arch, arguments.features, arguments.dialect)
-    save_tagger(arguments.out, tagger)
+    maker = f"partt import-weaver from {arguments.file}"
+    write_new(arguments.out, tagger.to_bytes(), maker, arguments.file, overwrite=arguments.overwrite)
     num_parameters, num_classes = tagger.network.num_parameters, len(tagger.class_names)
     print(f"{arguments.out}: {arguments.arch}, {num_parameters:,} parameters, {num_classes} classes")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 import partt
-from partt.cli.arguments import fraction, positive
+from partt.cli.arguments import add_overwrite, fraction, positive
 from partt.cli.screen import make_console, progress_bar
 from partt.errors import ConfigError
 from partt.jobs.progress import Progress
@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path("scores"),
         help="folder, or a .root or .parquet file for a single input (default: scores)",
     )
+    add_overwrite(parser)
     parser.add_argument("--format", choices=["root", "parquet"], help="of the outputs (default: root)")
     parser.add_argument(
         "--discriminant",
@@ -111,6 +112,7 @@ def run(options: argparse.Namespace) -> int:
             keep=options.keep,
             embeddings=options.embeddings,
             apply_selection=options.apply_selection,
+            overwrite=options.overwrite,
             format=options.format,
             on_bad_file=options.on_bad_file,
             max_bad_fraction=options.max_bad_fraction,

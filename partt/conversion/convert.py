@@ -1,19 +1,24 @@
 """`partt convert` as a function: files of a public dataset -> ROOT files with every event."""
 
+import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from partt.atomic_files import refuse_foreign
 from partt.conversion.dataset import Dataset
 from partt.conversion.jetclass_npz import open_jetclass_npz
 from partt.conversion.quark_gluon import open_quark_gluon
-from partt.data.files.tables import inspect_file, write_table
+from partt.data.files.tables import inspect_file, read_note, write_table
 from partt.data.jagged import Table, num_jets
 from partt.errors import ConfigError, DataError, OutputError
+from partt.jobs.output_folder import writing_to
 
 DatasetFormat: TypeAlias = Literal["toplandscape", "quarkgluon", "jetclass-npz"]
 Progress = Callable[[int, int], None]  # jets written, jets in all files
+MAKER = "partt convert"
 _Opener: TypeAlias = Callable[[Path], AbstractContextManager[Dataset]]
 
 
@@ -22,14 +27,21 @@ def convert(
     inputs: Sequence[Path],
     out: Path,
     progress: Progress = lambda _done, _total: None,
+    *,
+    overwrite: bool = False,
 ) -> dict[Path, int]:
     """Convert files; return the number of jets in each ROOT file.
 
     If `out` ends in .root, it becomes one file with the jets of all inputs, in order. Otherwise it is a
-    folder, with a ROOT file for each input.
+    folder, with a ROOT file for each input. Files that were not made by `convert` are replaced only with
+    `overwrite`, inputs never.
     """
     open_dataset = _opener(dataset_format)
     sources = {out: list(inputs)} if out.suffix == ".root" else _one_output_each(inputs, out)
+    for path in sources:
+        if os.path.realpath(path) in map(os.path.realpath, inputs):
+            raise ConfigError(f"{path} is an input and would be replaced; choose another --out")
+        refuse_foreign(path, MAKER, _is_converted, overwrite=overwrite)
     total = sum(_count_jets(open_dataset, path) for path in inputs)  # also finds unreadable files at once
     done = 0
 
@@ -38,7 +50,12 @@ def convert(
         done += jets
         progress(done, total)
 
-    return {path: _write(open_dataset, parts, path, add_progress) for path, parts in sources.items()}
+    with writing_to(out.parent if out.suffix == ".root" else out, list(sources)):
+        return {path: _write(open_dataset, parts, path, add_progress) for path, parts in sources.items()}
+
+
+def _is_converted(path: Path) -> bool:
+    return bool(json.loads(read_note(str(path)) or "{}").get("made_by") == MAKER)
 
 
 def _opener(dataset_format: DatasetFormat) -> _Opener:
@@ -88,7 +105,8 @@ def _write(
             if done != expected:
                 raise DataError(f"{path}: {expected - done} jets are missing")
 
-    write_table(out, tables())
+    note = json.dumps({"made_by": MAKER, "inputs": [str(path) for path in inputs]})
+    write_table(out, tables(), note=lambda: note)
     found = inspect_file(str(out)).num_entries
     if found != expected:
         out.unlink()

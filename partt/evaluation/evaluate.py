@@ -46,16 +46,25 @@ def evaluate(
     published: bool = False,
     run_folder: Location | None = None,
     command: str = "",
+    overwrite: bool = False,
     progress: Progress = lambda _done, _total: None,
 ) -> Evaluation:
     """Evaluate the scores of a model, and of others to compare it with; write a report to the folder `out`.
 
     `scores` are prediction files (names, globs, URLs), or `scores_from_arrays(...)`; several files with the
-    same jets are seeds of one model. See docs/reference/evaluation.md for the rest.
+    same jets are seeds of one model. Files in `out` that are not of an earlier report are replaced only with
+    `overwrite`. See docs/reference/evaluation.md for the rest.
     """
     sources = {name or "": scores, **(compare or {})}
     if len(sources) < 1 + len(compare or {}):
         raise ConfigError(f"two models are called {name!r}; give the first another --name")
+    if out is not None:
+        from partt.evaluation.report import (  # noqa: PLC0415 - matplotlib, only for reports
+            refuse_foreign_files,
+            write_report,
+        )
+
+        refuse_foreign_files(Path(out), overwrite=overwrite)  # before long computations
     requests = parse_requests(working_points)
     wanted = {observer: check_edges(observer, list(edges)) for observer, edges in (bins or {}).items()}
     epochs = [] if run_folder is None else read_metrics(Path(run_folder) / METRICS_FILE, "epoch")
@@ -88,9 +97,9 @@ def evaluate(
         table = replace(table, rows=(*table.rows, *published_rows(table)))
     evaluation = Evaluation(models, settings, table)
     if out is not None:
-        from partt.evaluation.report import write_report  # noqa: PLC0415 - matplotlib, only for reports
-
-        write_report(evaluation, Path(out), epochs=epochs, weights=weights, command=command)
+        write_report(
+            evaluation, Path(out), epochs=epochs, weights=weights, command=command, overwrite=overwrite
+        )
     return evaluation
 
 

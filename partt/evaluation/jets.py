@@ -42,7 +42,7 @@ class ScoresByClass:
     num_rows: int
     left_out: Mapping[str, int] = field(default_factory=dict)  # why -> how many rows
     files: tuple[str, ...] = ()
-    origin: Mapping[str, Any] = field(default_factory=dict)  # contents of predict.json
+    origin: Mapping[str, Any] = field(default_factory=dict)  # from the notes in the files
 
     @property
     def num_jets(self) -> int:

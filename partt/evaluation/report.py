@@ -1,6 +1,8 @@
 """The report: tables, figures, JSON files, and a self-contained HTML page with all of it."""
 
+import hashlib
 import importlib.metadata
+import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -10,7 +12,8 @@ from typing import Any
 import jinja2
 
 from partt import __version__
-from partt.atomic_files import write_text
+from partt.atomic_files import refuse_foreign, staged_files, write_text
+from partt.data.files.access import without_secrets
 from partt.evaluation.corrections import to_correctionlib
 from partt.evaluation.figures.calibration import draw_calibration
 from partt.evaluation.figures.confusion import draw_confusion
@@ -27,9 +30,16 @@ from partt.evaluation.results import Evaluation
 from partt.evaluation.sculpting import MIN_PASSING
 from partt.evaluation.summary import DiscriminantSummary
 from partt.evaluation.table_formats import LEGEND, to_csv, to_latex, to_markdown
+from partt.jobs.output_folder import writing_to
 
 VERSIONS_OF = ("numpy", "scipy", "hist", "matplotlib", "mplhep")
 MAX_LISTED = 20  # score files
+METRICS = "metrics.json"
+FILES = (
+    *(METRICS, "table.md", "table.tex", "metrics.csv"),
+    *("working_points.json", "efficiencies.json", "report.html"),
+)
+STAGE = "report"  # the temporary folder
 
 
 def write_report(
@@ -39,12 +49,17 @@ def write_report(
     epochs: Sequence[Mapping[str, Any]] = (),
     weights: str | None = None,
     command: str = "",
+    overwrite: bool = False,
 ) -> None:
-    """Write report.html, the figures, and the tables and numbers in all formats."""
+    """Write report.html, the figures, and the tables and numbers in all formats; all files, or none.
+
+    metrics.json lists the files with their SHA-256: files of the folder that it does not list, or that were
+    changed since, are replaced only with `overwrite`.
+    """
     model = next(iter(evaluation.models))
     about = {
         "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "command": command,
+        "command": without_secrets(command),
         "weights": weights,
         "versions": {
             "partt": __version__,
@@ -52,19 +67,44 @@ def write_report(
             **{name: importlib.metadata.version(name) for name in VERSIONS_OF},
         },
     }
-    with house_style():
-        figures = [
-            (drawing, write_figure(drawing.figure, folder / "figures", drawing.name))
-            for drawing in draw_figures(evaluation, epochs)
-        ]
-    write_text(folder / "table.md", to_markdown(evaluation.table))
-    write_text(folder / "table.tex", to_latex(evaluation.table))
-    write_text(folder / "metrics.csv", to_csv(evaluation.table))
-    write_text(folder / "metrics.json", metrics_json(evaluation, about))
-    if evaluation.main.discriminants:
-        write_text(folder / "working_points.json", working_points_json(evaluation.main, model))
-        write_text(folder / "efficiencies.json", to_correctionlib(evaluation.main))
-    write_text(folder / "report.html", render(evaluation, figures, about))
+    with writing_to(folder, [folder / STAGE]), staged_files(folder, STAGE, first=METRICS) as stage:
+        with house_style():
+            figures = [
+                (drawing, write_figure(drawing.figure, stage / "figures", drawing.name))
+                for drawing in draw_figures(evaluation, epochs)
+            ]
+        write_text(stage / "table.md", to_markdown(evaluation.table))
+        write_text(stage / "table.tex", to_latex(evaluation.table))
+        write_text(stage / "metrics.csv", to_csv(evaluation.table))
+        if evaluation.main.discriminants:
+            write_text(stage / "working_points.json", working_points_json(evaluation.main, model))
+            write_text(stage / "efficiencies.json", to_correctionlib(evaluation.main))
+        write_text(stage / "report.html", render(evaluation, figures, about))
+        made = {
+            path.relative_to(stage).as_posix(): _sha256(path) for path in stage.rglob("*") if path.is_file()
+        }
+        write_text(stage / METRICS, metrics_json(evaluation, {**about, "files": made}))
+        refuse_foreign_files(folder, [METRICS, *made], overwrite=overwrite)
+
+
+def refuse_foreign_files(folder: Path, names: Sequence[str] = FILES, *, overwrite: bool) -> None:
+    """Raise an error if a report would replace a file that is not of an earlier report."""
+    try:
+        listed = json.loads((folder / METRICS).read_bytes())["about"]["files"]
+        known = dict(listed) if not (folder / METRICS).is_symlink() else {}
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        known = {}
+
+    def is_ours(path: Path) -> bool:
+        name = path.relative_to(folder).as_posix()
+        return bool(known) if name == METRICS else known.get(name) == _sha256(path)
+
+    for name in names:
+        refuse_foreign(folder / name, "partt evaluate", is_ours, overwrite=overwrite)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def draw_figures(evaluation: Evaluation, epochs: Sequence[Mapping[str, Any]]) -> Iterator[Drawing]:

@@ -1,16 +1,15 @@
 """Prediction files -> scores by class: ROOT or parquet, only the columns that are needed."""
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from partt.config import did_you_mean
-from partt.data.files.access import is_remote, local_path
+from partt.data.files.access import without_secrets
 from partt.data.files.info import FileInfo
 from partt.data.files.lists import expand_files
 from partt.data.files.tables import inspect_file, read_columns
@@ -19,7 +18,7 @@ from partt.errors import DataError
 from partt.evaluation.jets import JetCollector, ScoredRows, ScoresByClass
 from partt.jobs.progress import Progress
 from partt.scores.columns import SELECTED, ScoreFile, is_discriminant, recognise
-from partt.scores.scores import SUMMARY_FILE
+from partt.scores.origin import Provenance, read_provenance, sum_of
 
 MAX_CHUNK = 2**18  # entries
 FINGERPRINT_ENTRIES = 10_000
@@ -27,7 +26,7 @@ FINGERPRINT_ENTRIES = 10_000
 
 def open_score_files(arguments: Sequence[str]) -> list[tuple[ScoreFile, ...]]:
     """Return the prediction files that arguments name, by seed: files with the same jets are seeds."""
-    files = [recognise(inspect_file(file.url, max_chunk=MAX_CHUNK)) for file in expand_files(arguments)]
+    files = [_open(file.url) for file in expand_files(arguments)]
     first = files[0]
     for file in files[1:]:
         if tuple(file.score_columns) != tuple(first.score_columns):
@@ -35,7 +34,14 @@ def open_score_files(arguments: Sequence[str]) -> list[tuple[ScoreFile, ...]]:
                 f"{file.info.url} has scores of {', '.join(file.score_columns)}; {first.info.url} of "
                 f"{', '.join(first.score_columns)}; compare models of different classes with --compare"
             )
-    return _by_seed(files)
+    seeds = _by_seed(files)
+    _check_taggers(seeds)
+    return seeds
+
+
+def _open(url: str) -> ScoreFile:
+    file = recognise(inspect_file(url, max_chunk=MAX_CHUNK))
+    return replace(file, provenance=read_provenance(url))
 
 
 def read_scores(
@@ -76,7 +82,8 @@ def read_scores(
             )
             done += stop - start
             progress(done, total)
-    return collector.finish(tuple(file.info.url for file in files), _origin(files))
+    names = tuple(without_secrets(file.info.url) for file in files)
+    return collector.finish(names, _origin(files))
 
 
 def _per_jet(info: FileInfo, name: str, column: Any) -> Array:
@@ -126,14 +133,51 @@ def _fingerprint(file: ScoreFile) -> str:
     return digest.hexdigest()
 
 
+def _check_taggers(seeds: Sequence[Sequence[ScoreFile]]) -> None:
+    """Raise an error if the files of a seed are of two taggers, or the seeds of two networks."""
+    known = [
+        [(file.info.url, file.provenance) for file in seed if file.provenance is not None] for seed in seeds
+    ]
+    firsts = [notes[0] for notes in known if notes]
+    pairs = [(notes[0], other) for notes in known for other in notes[1:]]
+    for (url, one), (other_url, other) in pairs:
+        if one.origin.tagger_sha256 != other.origin.tagger_sha256:
+            raise _two_models(url, one, other_url, other)
+    for other_url, other in firsts[1:]:
+        url, one = firsts[0]
+        if one.network and other.network and one.network != other.network:
+            raise _two_models(url, one, other_url, other)
+
+
+def _two_models(url: str, one: Provenance, other_url: str, other: Provenance) -> DataError:
+    return DataError(
+        f"{url} has the scores of the tagger {one.tagger}, {other_url} of {other.tagger}: these are not one "
+        "model; compare them with --compare NAME=SCORES"
+    )
+
+
 def _origin(files: Sequence[ScoreFile]) -> Mapping[str, Any]:
-    """Return the contents of predict.json beside the first file."""
-    url = files[0].info.url
-    if is_remote(url):
+    """Return what the files' own notes say of their tagger, where they agree; nothing if one has no note."""
+    notes = [file.provenance for file in files if file.provenance is not None]
+    if len(notes) < len(files):
         return {}
-    path = Path(local_path(url)).parent / SUMMARY_FILE
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    facts = [
+        {
+            "network": note.network or None,
+            "tagger_sha256": note.origin.tagger_sha256,
+            "class_names": note.origin.class_names,
+            "options": note.origin.options,
+            "versions": note.versions or None,
+        }
+        for note in notes
+    ]
+    agreed = {
+        key: value
+        for key, value in facts[0].items()
+        if value is not None and all(other[key] == value for other in facts)
+    }
+    return {
+        **agreed,
+        "inputs": [note.origin.input for note in notes],
+        "balance": sum_of([note.balance for note in notes]).model_dump(),
+    }

@@ -1,17 +1,19 @@
 """`partt export` as a function: trace the graph, compare it with torch, write it."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 import partt
-from partt.atomic_files import atomic_path
+from partt.atomic_files import atomic_path, refuse_foreign
 from partt.data.standardization import variables_to_fit
 from partt.errors import ConfigError
-from partt.exporting.preprocess_json import write_preprocess_json
+from partt.exporting.preprocess_json import NAME, preprocess_text
 from partt.exporting.proof import largest_difference
 from partt.exporting.tracing import DEFAULT_OPSET, Axes, input_axes, trace
 from partt.exporting.units import input_units
+from partt.jobs.output_folder import writing_to
 from partt.tagger.loading import load_torch_tagger
 from partt.tagger.onnx_file import (
     PRODUCER,
@@ -42,11 +44,13 @@ def export(
     *,
     inputs: InputKind = "raw",
     opset: int = DEFAULT_OPSET,
+    overwrite: bool = False,
 ) -> ExportResult:
     """Write a tagger as one ONNX file, after checking that its scores equal those of torch.
 
     raw: the inputs are branches; formulas and standardisation are inside. standardised: weaver-core's
-    interface, with a preprocess.json in the same folder.
+    interface, with a preprocess.json in the same folder. Files that were not exported, and a preprocess.json
+    of other contents, are replaced only with `overwrite`.
     """
     out = Path(out)
     if out.suffix != SUFFIX:
@@ -56,6 +60,16 @@ def export(
     tagger = tagger.with_hash()
     if variables_to_fit(tagger.data_config):
         raise ConfigError("the data config of the tagger has scales that are not fitted yet")
+    refuse_foreign(
+        out,
+        "partt export",
+        lambda path: onnx.load(path, load_external_data=False).producer_name == PRODUCER,
+        overwrite=overwrite,
+    )
+    preprocess, text = out.parent / NAME, preprocess_text(tagger.data_config)
+    if inputs == "standardised":
+        maker = "partt export for this tagger"
+        refuse_foreign(preprocess, maker, lambda path: path.read_text() == text, overwrite=overwrite)
     model = trace(tagger, inputs, opset)
     difference = largest_difference(tagger, inputs, new_session(model.SerializeToString()))
 
@@ -73,7 +87,10 @@ def export(
     onnx.helper.set_model_props(model, header.to_metadata())
     onnx.helper.set_model_props(model, {**header.to_metadata(), "sha256": fingerprint(model)})
     contents = model.SerializeToString()
-    preprocess = write_preprocess_json(out.parent, tagger.data_config) if inputs == "standardised" else None
-    with atomic_path(out) as temporary:
-        temporary.write_bytes(contents)
-    return ExportResult(out, preprocess, header, input_axes(tagger, inputs), len(contents))
+    written = [preprocess] if inputs == "standardised" else []
+    with writing_to(out.parent, [*written, out]), ExitStack() as files:  # both files, or none
+        for path in written:
+            files.enter_context(atomic_path(path)).write_text(text, encoding="utf-8")
+        files.enter_context(atomic_path(out)).write_bytes(contents)
+    axes = input_axes(tagger, inputs)
+    return ExportResult(out, written[0] if written else None, header, axes, len(contents))

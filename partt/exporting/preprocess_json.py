@@ -1,21 +1,17 @@
 """`preprocess.json`: how to compute the inputs of a standardised file, in weaver-core's format."""
 
 import json
-from pathlib import Path
 from typing import Any
 
-from partt.atomic_files import write_text
 from partt.data.config.data_config import DataConfig, InputVariable
 
 NAME = "preprocess.json"
 NO_LIMIT = 1e32
 
 
-def write_preprocess_json(folder: Path, config: DataConfig) -> Path:
-    """Write preprocess.json to a folder."""
-    path = folder / NAME
-    write_text(path, json.dumps(preprocess_json(config), indent=2) + "\n")
-    return path
+def preprocess_text(config: DataConfig) -> str:
+    """Return the contents of preprocess.json."""
+    return json.dumps(preprocess_json(config), indent=2) + "\n"
 
 
 def preprocess_json(config: DataConfig) -> dict[str, Any]:

@@ -1,14 +1,13 @@
-"""Paths of the outputs of each input, and locks on the folder."""
+"""Paths of the outputs of each input, and the lock of predict.json."""
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from partt.atomic_files import remove_leftovers
 from partt.data.files.access import is_remote, local_path
 from partt.errors import ConfigError
-from partt.jobs.folder_lock import opened_folder, try_lock, wait_for_lock
+from partt.jobs.folder_lock import opened_folder, wait_for_lock
 
 SUFFIXES = {"root": ".root", "parquet": ".parquet"}
 LOCK = ".predict.lock"
@@ -52,20 +51,6 @@ def _without_common_parents(paths: Sequence[tuple[str, ...]]) -> list[tuple[str,
     shortest = min(len(path) for path in paths) - 1
     depth = next((i for i in range(shortest) if len({path[i] for path in paths}) > 1), shortest)
     return [path[depth:] for path in paths]
-
-
-@contextmanager
-def writing_to(folder: Path, paths: Sequence[Path]) -> Iterator[None]:
-    """Make the folder; remove temporary files of the outputs unless another process is writing to it.
-
-    Several processes may write to a folder at a time, each its own outputs.
-    """
-    with opened_folder(folder) as descriptor:
-        if try_lock(descriptor, if_unsupported=False):
-            for path in paths:
-                remove_leftovers(path)
-        wait_for_lock(descriptor, shared=True)
-        yield
 
 
 @contextmanager

@@ -17,16 +17,25 @@ from partt.data.files.lists import expand_files
 from partt.data.files.tables import AuthenticationError
 from partt.data.reading.jet_source import BadFile, BadFilePolicy, check_losses
 from partt.errors import ConfigError, DataError, ParttError
+from partt.jobs.output_folder import writing_to
 from partt.jobs.progress import Progress
 from partt.prediction.chunks import ChunkTasks
 from partt.prediction.engines import Results, StoppedError, score_here, score_on_cluster
 from partt.prediction.opened_files import OpenedFile, open_inputs
 from partt.prediction.options import Options
-from partt.prediction.outputs import SUFFIXES, is_file_name, output_paths, writing_to
-from partt.prediction.predict_json import BadInput, OutputEntry, PredictSummary, versions, write_summary
-from partt.prediction.provenance import Balance, Origin, Provenance, finished_output, origin_of, sum_of
+from partt.prediction.outputs import SUFFIXES, is_file_name, output_paths
+from partt.prediction.predict_json import (
+    BadInput,
+    OutputEntry,
+    PredictSummary,
+    check_summary,
+    versions,
+    write_summary,
+)
+from partt.prediction.provenance import finished_output, origin_of
 from partt.prediction.writing import write_output
 from partt.scores.discriminants import parse_discriminant
+from partt.scores.origin import Balance, Origin, Provenance, sum_of
 from partt.scores.scores import Scores
 from partt.tagger.loading import load_tagger
 from partt.tagger.tagger import Tagger
@@ -77,6 +86,7 @@ def predict(
     keep: Sequence[str] = (),
     embeddings: bool = False,
     apply_selection: bool = False,
+    overwrite: bool = False,
     format: Literal["root", "parquet"] | None = None,  # noqa: A002
     on_bad_file: Literal["error", "skip"] = "error",
     max_bad_fraction: float = 0.05,
@@ -90,10 +100,11 @@ def predict(
     """Write the scores of every entry of `files`, in order: one output per file, and predict.json.
 
     `out` is a folder, or a .root or .parquet file for a single input. Complete outputs of the same input,
-    tagger and options are kept. Jets that are not selected, or bad, get NaN; `apply_selection` leaves out
-    those that are not selected. A tagger file runs in torch, an exported one (.onnx) in onnxruntime. The
-    network runs on the device that holds it, on `num_threads` threads (default: as many as torch uses), or
-    on a dask cluster: that of `scheduler`, or `num_workers` processes on this machine.
+    tagger and options are kept; any other file is replaced only with `overwrite`. Jets that are not selected,
+    or bad, get NaN; `apply_selection` leaves out those that are not selected. A tagger file runs in torch, an
+    exported one (.onnx) in onnxruntime. The network runs on the device that holds it, on `num_threads`
+    threads (default: as many as torch uses), or on a dask cluster: that of `scheduler`, or `num_workers`
+    processes on this machine.
     """
     tagger = (load_tagger(tagger) if isinstance(tagger, str | Path) else tagger).with_hash()
     out = Path(out)
@@ -114,7 +125,9 @@ def predict(
 
     started = time.monotonic()
     with writing_to(folder, paths):
-        todo, outputs = _missing_and_complete(tagger, options, opened.files, paths)
+        check_summary(folder, overwrite=overwrite)
+        todo, outputs = _missing_and_complete(tagger, options, opened.files, paths, overwrite=overwrite)
+        made_with = versions(tagger.library)
         bad_files = list(opened.bad_files)
         tasks = ChunkTasks([item.file for item in todo])
         engine = _engine(num_threads, num_workers, scheduler)
@@ -130,7 +143,15 @@ def predict(
             for number, item in enumerate(todo):
                 try:
                     scores = _scores_of(number, len(item.file.chunks), results)
-                    provenance = write_output(item.path, item.file, item.origin, options, scores)
+                    provenance = write_output(
+                        item.path,
+                        item.file,
+                        item.origin,
+                        options,
+                        scores,
+                        network=tagger.network_name,
+                        versions=made_with,
+                    )
                 except StoppedError:
                     stopped = True
                     break
@@ -164,14 +185,19 @@ class _Todo:
 
 
 def _missing_and_complete(
-    tagger: Tagger, options: Options, files: Sequence[OpenedFile], paths: Sequence[Path]
+    tagger: Tagger,
+    options: Options,
+    files: Sequence[OpenedFile],
+    paths: Sequence[Path],
+    *,
+    overwrite: bool,
 ) -> tuple[list[_Todo], list[Output]]:
     """Return the outputs that must be made, and those that are complete."""
     todo: list[_Todo] = []
     complete: list[Output] = []
     for file, path in zip(files, paths, strict=True):
         item = _Todo(file, path, origin_of(file, tagger, options))
-        provenance = finished_output(path, item.origin)
+        provenance = finished_output(path, item.origin, tagger.network_name, overwrite=overwrite)
         if provenance is None:
             todo.append(item)
         else:

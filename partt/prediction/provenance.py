@@ -1,62 +1,16 @@
-"""Provenance of outputs; decides what a rerun keeps."""
+"""Origins of outputs; decides what a rerun keeps, and what it may replace."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from pydantic import ValidationError
-
-from partt.config import Record
+from partt.atomic_files import refuse_foreign
 from partt.data.files.access import is_remote, local_path, without_secrets
-from partt.data.files.tables import read_note
 from partt.errors import ConfigError, DataError
 from partt.prediction.opened_files import OpenedFile
 from partt.prediction.options import Options
+from partt.scores.origin import Origin, Provenance, read_provenance, tagger_text
 from partt.tagger.tagger import Tagger
-
-
-class Balance(Record):
-    """Where the entries of inputs went: entries = scored + not selected + bad."""
-
-    entries: int = 0
-    scored: int = 0
-    not_selected: int = 0
-    bad: int = 0
-
-    def __add__(self, other: "Balance") -> "Balance":
-        """Add up two balances."""
-        return Balance(**{name: getattr(self, name) + getattr(other, name) for name in Balance.model_fields})
-
-    @property
-    def is_even(self) -> bool:
-        """Whether every entry is accounted for."""
-        return self.entries == self.scored + self.not_selected + self.bad
-
-
-def sum_of(balances: Sequence[Balance]) -> Balance:
-    """Add up balances."""
-    return sum(balances, Balance())
-
-
-class Origin(Record):
-    """Everything that determines the contents of an output."""
-
-    format_version: int = 1
-    input: str
-    input_identity: str  # changes when the file changes
-    tagger_sha256: str
-    class_names: list[str]
-    options: dict[str, Any]
-    carried: list[str]  # observers, kept branches
-
-
-class Provenance(Record):
-    """The note inside an output: its origin, and where the entries of its input went."""
-
-    origin: Origin
-    balance: Balance
-    rows: int
 
 
 def origin_of(file: OpenedFile, tagger: Tagger, options: Options) -> Origin:
@@ -72,24 +26,50 @@ def origin_of(file: OpenedFile, tagger: Tagger, options: Options) -> Origin:
     )
 
 
-def finished_output(path: Path, origin: Origin) -> Provenance | None:
+def finished_output(
+    path: Path, origin: Origin, network: str, *, overwrite: bool = False
+) -> Provenance | None:
     """Return the provenance of an output that can be kept; None if it must be made.
 
-    A file that is not an output of the same input is never replaced.
+    Without `overwrite`, a file of any other origin is an error: it is never replaced.
     """
-    if not path.exists():
+    found = _provenance_of(path)
+    if found is not None and found.origin == origin:
+        return found
+    refuse_foreign(path, "partt predict", lambda _: found is not None, overwrite=overwrite)
+    if found is not None and not overwrite:
+        raise ConfigError(
+            f"{path} already has other scores: {'; '.join(_differences(found, origin, network))}; choose "
+            "another --out, or replace it with --overwrite"
+        )
+    return None
+
+
+def _provenance_of(path: Path) -> Provenance | None:
+    if not path.is_file():
         return None
     try:
-        note = read_note(str(path))
-        provenance = None if note is None else Provenance.model_validate_json(note)
-    except (DataError, ValidationError):
-        provenance = None
-    if provenance is None:
-        raise ConfigError(
-            f"{path} already exists and is not an output of partt predict; choose another --out"
-        )
-    if provenance.origin.input != origin.input:
-        raise ConfigError(
-            f"{path} has the scores of {provenance.origin.input}, not of {origin.input}; choose another --out"
-        )
-    return provenance if provenance.origin == origin else None
+        return read_provenance(str(path))
+    except DataError:
+        return None
+
+
+def _differences(found: Provenance, origin: Origin, network: str) -> Iterator[str]:
+    """Say how the origin of existing scores differs from that of new ones."""
+    before = found.origin
+    if before.input != origin.input:
+        yield f"of {before.input}, not of {origin.input}"
+    elif before.input_identity != origin.input_identity:
+        yield f"of {before.input} before that file was changed"
+    if before.tagger_sha256 != origin.tagger_sha256:
+        yield f"of the tagger {found.tagger}, not of {tagger_text(origin.tagger_sha256, network)}"
+    elif before.class_names != origin.class_names:
+        yield f"of the classes {', '.join(before.class_names)}, not of {', '.join(origin.class_names)}"
+    for name in dict.fromkeys([*before.options, *origin.options]):
+        if before.options.get(name) != origin.options.get(name):
+            yield f"with the option {name} = {before.options.get(name)}, not {origin.options.get(name)}"
+    if before.carried != origin.carried and before.options.get("keep") == origin.options.get("keep"):
+        columns = [", ".join(names) or "none" for names in (before.carried, origin.carried)]
+        yield f"with the input's columns {columns[0]}, not {columns[1]}"
+    if before.format_version != origin.format_version:
+        yield f"in format version {before.format_version}, not {origin.format_version}"

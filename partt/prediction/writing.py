@@ -1,6 +1,6 @@
 """Scores of one input, chunk by chunk -> its output, with every entry accounted for."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,13 +11,20 @@ from partt.data.jagged import Table
 from partt.errors import OutputError
 from partt.prediction.opened_files import OpenedFile
 from partt.prediction.options import Options
-from partt.prediction.provenance import Balance, Origin, Provenance
 from partt.scores.columns import output_table
+from partt.scores.origin import Balance, Origin, Provenance
 from partt.scores.scores import Scores
 
 
 def write_output(
-    path: Path, file: OpenedFile, origin: Origin, options: Options, chunks: Iterable[Scores]
+    path: Path,
+    file: OpenedFile,
+    origin: Origin,
+    options: Options,
+    chunks: Iterable[Scores],
+    *,
+    network: str,
+    versions: Mapping[str, str],
 ) -> Provenance:
     """Write the scores of a file; `path` appears only once every entry is accounted for."""
     tally = _Tally(file.info.num_entries)
@@ -27,17 +34,23 @@ def write_output(
             tally.add(scores)
             yield output_table(scores, options.discriminants)
 
+    def provenance() -> Provenance:
+        return Provenance(
+            origin=origin, balance=tally.balance(), rows=tally.rows, network=network, versions=dict(versions)
+        )
+
     def note() -> str:
-        balance = tally.balance()
-        if not balance.is_even:
-            raise OutputError(f"{file.info.url}: entries were lost or gained: {balance}; this is a bug")
-        return Provenance(origin=origin, balance=balance, rows=tally.rows).model_dump_json()
+        if not tally.balance().is_even:
+            raise OutputError(
+                f"{file.info.url}: entries were lost or gained: {tally.balance()}; this is a bug"
+            )
+        return provenance().model_dump_json()
 
     rows = write_table(path, tables(), note=note)
     found = inspect_file(str(path)).num_entries
     if not rows == tally.rows == found:
         raise OutputError(f"{path} has {found} entries instead of {tally.rows}; is the disk failing?")
-    return Provenance(origin=origin, balance=tally.balance(), rows=rows)
+    return provenance()
 
 
 @dataclass

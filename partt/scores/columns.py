@@ -24,6 +24,7 @@ from partt.data.files.info import FileInfo, is_number_type
 from partt.data.jagged import Array, Column, Table
 from partt.errors import ConfigError, DataError
 from partt.scores.discriminants import VS, Discriminant
+from partt.scores.origin import Provenance
 from partt.scores.scores import Scores
 
 SCORE = "score_"  # + class
@@ -118,6 +119,7 @@ class ScoreFile:
     score_columns: Mapping[str, str]  # class -> column
     label_columns: tuple[str, ...]  # one for each class, or weaver's _label_ alone
     observers: tuple[str, ...]  # discriminants among them
+    provenance: Provenance | None = None  # if partt made it
 
     @property
     def has_selected(self) -> bool:

@@ -1,14 +1,17 @@
 """Weights of weaver-core -> taggers, and taggers -> weights for weaver-core."""
 
+import io
+import os
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from partt.atomic_files import atomic_path
+from partt.atomic_files import atomic_path, refuse_foreign
 from partt.data.config.data_config import load_data_config
 from partt.data.made_up_jets import made_up_jets
-from partt.errors import DataError
+from partt.errors import ConfigError, DataError
+from partt.jobs.output_folder import writing_to
 from partt.model.baselines.particlenet import ParticleNet
 from partt.model.heads import CLASSES
 from partt.model.particle_transformer import ParticleTransformer
@@ -21,7 +24,7 @@ from partt.model.weaver_weights import (
     import_particlenet,
     read_weaver_file,
 )
-from partt.tagger.loading import load_torch_tagger
+from partt.tagger.loading import find_tagger, load_torch_tagger
 from partt.tagger.tagger_file import TorchTagger, new_tagger
 
 
@@ -54,8 +57,13 @@ def import_weaver(
     return new_tagger(network, data_config, made_up_jets())
 
 
-def export_weaver(tagger: str | Path, out: str | Path, dialect: Dialect = "0.5") -> int:
-    """Write the weights of a tagger for weaver-core; return the number of tensors."""
+def export_weaver(
+    tagger: str | Path, out: str | Path, dialect: Dialect = "0.5", *, overwrite: bool = False
+) -> int:
+    """Write the weights of a tagger for weaver-core; return the number of tensors.
+
+    A file of other contents is replaced only with `overwrite`.
+    """
     network = load_torch_tagger(tagger).network
     weights, backbone = network.state_dict(), network.backbone
     if isinstance(backbone, ParticleTransformer):
@@ -64,6 +72,20 @@ def export_weaver(tagger: str | Path, out: str | Path, dialect: Dialect = "0.5")
         state = export_particlenet(weights)
     else:
         raise DataError(f"{tagger}: weaver-core has no such network ({type(backbone).__name__})")
-    with atomic_path(out) as temporary:
-        torch.save(state, temporary)
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    maker = f"partt export-weaver from {tagger}"
+    write_new(out, buffer.getvalue(), maker, find_tagger(tagger), overwrite=overwrite)
     return len(state)
+
+
+def write_new(
+    out: str | Path, contents: bytes, maker: str, source: str | Path, *, overwrite: bool = False
+) -> None:
+    """Write a file; `source` is never replaced, a file of other contents only with `overwrite`."""
+    out = Path(out)
+    if os.path.realpath(out) == os.path.realpath(source):
+        raise ConfigError(f"{out} is the input and would be replaced; choose another --out")
+    refuse_foreign(out, maker, lambda path: path.read_bytes() == contents, overwrite=overwrite)
+    with writing_to(out.parent, [out]), atomic_path(out) as temporary:
+        temporary.write_bytes(contents)

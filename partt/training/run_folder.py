@@ -11,13 +11,13 @@ curves.png          losses and metrics against the epoch
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from partt.atomic_files import write_text
+from partt.atomic_files import remove_leftovers, write_text
 from partt.errors import ConfigError
 from partt.jobs.folder_lock import opened_folder, try_lock
 from partt.jobs.metrics_file import METRICS_FILE
@@ -54,6 +54,11 @@ class RunFolder:
         return self.path / "run.json"
 
     @property
+    def environment(self) -> Path:
+        """Versions, machine and git state of each start."""
+        return self.path / "environment.json"
+
+    @property
     def tensorboard(self) -> Path:
         """Events for TensorBoard."""
         return self.path / "tensorboard"
@@ -62,6 +67,11 @@ class RunFolder:
     def curves(self) -> Path:
         """Curves of losses and metrics."""
         return self.path / "curves.png"
+
+    def files(self, texts: Iterable[str]) -> list[Path]:
+        """Return all files that a run replaces, those for the user (`texts`) included."""
+        others = [self.definition, self.environment, self.metrics, self.tagger, self.curves]
+        return [*(self.path / name for name in texts), *others]
 
 
 @contextmanager
@@ -83,12 +93,15 @@ def start_or_resume(
 ) -> None:
     """Write the definition of a new run, or check that it equals that of the run in the folder.
 
-    `texts`: further files to write, by name, for the user only.
+    `texts`: further files to write, by name, for the user only. Files of a folder without a run are never
+    replaced. The lock of the folder must be held: temporary files of killed processes are removed.
     """
+    for path in folder.files(texts):
+        remove_leftovers(path)
     if not folder.definition.exists():
-        for name, text in texts.items():
-            write_text(folder.path / name, text)
+        _refuse_foreign_files(folder, texts)
         write_text(folder.definition, json.dumps(definition, indent=1))
+        _write_missing(folder, texts)
         return
     if not resume:
         raise ConfigError(
@@ -107,12 +120,35 @@ def start_or_resume(
             f"{folder.path}: --resume continues the same run only, but this one differs; undo the changes, "
             "or start a new run with another --out:\n" + "\n".join(lines)
         )
+    _write_missing(folder, texts)
+
+
+def _refuse_foreign_files(folder: RunFolder, texts: Iterable[str]) -> None:
+    """Raise an error if the folder of a new run has a file that the run would replace, or continue from."""
+    existing = [path for path in folder.files(texts) if os.path.lexists(path)]
+    existing += [path for path in (folder.checkpoints,) if path.is_dir() and any(path.iterdir())]
+    if existing:
+        raise ConfigError(
+            f"{existing[0]} already exists, but {folder.path} contains no run: training would replace it; "
+            "choose another folder with --out"
+        )
+
+
+def _write_missing(folder: RunFolder, texts: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        if not os.path.lexists(folder.path / name):
+            write_text(folder.path / name, text)
 
 
 def append_environment(folder: RunFolder, environment: Mapping[str, Any]) -> None:
     """Add the environment of a start to environment.json."""
-    path = folder.path / "environment.json"
-    starts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    path = folder.environment
+    try:
+        starts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"cannot read {path}: {error}; move it away") from error
+    if not isinstance(starts, list):
+        raise ConfigError(f"{path} is not partt's: it should be a list; move it away")
     write_text(path, json.dumps([*starts, environment], indent=1))
 
 

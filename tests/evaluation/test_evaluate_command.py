@@ -17,9 +17,11 @@ from toy_scores import CLASSES, random_scores, score_table, write_scores
 
 
 def test_the_whole_report(tmp_path, capsys):
-    seeds = [write_scores(tmp_path / f"seed{seed}.root", 1500, seed=seed, jets_seed=0) for seed in range(2)]
+    seeds = [
+        write_scores(tmp_path / f"seed{seed}.root", 1500, tagger=f"abc123{seed}", seed=seed, jets_seed=0)
+        for seed in range(2)
+    ]
     other = write_scores(tmp_path / "other.root", 700, seed=7)
-    (tmp_path / "predict.json").write_text(json.dumps({"tagger_sha256": "abc123", "classes": ["QCD"]}))
     (tmp_path / "run").mkdir()
     epochs = [
         {
@@ -58,10 +60,10 @@ def test_the_whole_report(tmp_path, capsys):
     assert list(metrics["models"]) == ["ParT", "PFN"]
     assert len(metrics["models"]["ParT"]) == 2
     assert metrics["about"]["weights"] == "weight"
-    assert metrics["models"]["ParT"][0]["origin"]["tagger_sha256"] == "abc123"
+    assert metrics["models"]["ParT"][0]["origin"]["tagger_sha256"] == "abc1230"
     page = (out / "report.html").read_text()
     for words_on_page in (
-        "abc123",
+        "abc1230",
         "seed0.root",
         partt.__version__,
         "ParT (100M jets)",

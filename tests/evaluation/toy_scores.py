@@ -8,6 +8,7 @@ from scipy.stats import norm
 
 from partt.data.files.tables import write_table
 from partt.evaluation.jets import ScoresByClass, scores_from_arrays
+from partt.scores.origin import Balance, Origin, Provenance
 
 CLASSES = ("QCD", "Hbb", "Tbl")
 
@@ -58,6 +59,21 @@ def score_table(num_jets: int, seed: int = 0, classes=CLASSES, jets_seed: int | 
     return table | changes
 
 
-def write_scores(path: Path, num_jets: int = 600, **options) -> str:
-    write_table(path, score_table(num_jets, **options))
+def provenance(path: Path, tagger: str, network: str = "part", classes=CLASSES) -> Provenance:
+    """Return the note of a file that a tagger with this SHA-256 has made."""
+    origin = Origin(
+        input=f"/jets/{path.name}",
+        input_identity="1",
+        tagger_sha256=tagger,
+        class_names=list(classes),
+        options={"embeddings": False},
+        carried=[],
+    )
+    return Provenance(origin=origin, balance=Balance(), rows=0, network=network)
+
+
+def write_scores(path: Path, num_jets: int = 600, tagger: str = "", network: str = "part", **options) -> str:
+    """Write a prediction file; with a note if a tagger is given."""
+    note = provenance(path, tagger, network).model_dump_json if tagger else None
+    write_table(path, score_table(num_jets, **options), note=note)
     return str(path)

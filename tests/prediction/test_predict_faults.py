@@ -26,7 +26,7 @@ from partt.prediction import opened_files
 from partt.prediction import predict as run_module
 from partt.prediction.chunks import ChunkTasks
 from partt.prediction.options import Options
-from partt.prediction.provenance import Balance
+from partt.scores.origin import Balance
 from partt.scores.scores import Scores
 from partt.tagger.tagger_file import save_tagger
 from prediction_jobs import assert_same_columns, columns, make_tagger, saved_tagger
@@ -117,7 +117,7 @@ def test_complete_outputs_are_kept_and_missing_ones_made(tagger, files, tmp_path
 
 
 @pytest.mark.parametrize("change", ["tagger", "options", "input"])
-def test_outputs_of_something_else_are_made_again(tagger, tmp_path, change):
+def test_outputs_of_something_else_are_made_again_only_with_overwrite(tagger, tmp_path, change):
     path = write_jets(tmp_path / "a.root", 30)
     out = tmp_path / "out"
     partt.predict(tagger, path, out)
@@ -128,7 +128,9 @@ def test_outputs_of_something_else_are_made_again(tagger, tmp_path, change):
         options = {"keep": ["part_px"]}
     else:
         write_jets(path, 31)
-    result = partt.predict(tagger, path, out, **options)
+    with pytest.raises(ConfigError, match=r"a\.root already has other scores: .*--overwrite"):
+        partt.predict(tagger, path, out, **options)
+    result = partt.predict(tagger, path, out, overwrite=True, **options)
     assert not result.outputs[0].was_complete
     found = columns(out / "a.root")
     assert ("part_px" in found) == (change == "options")
@@ -143,13 +145,13 @@ def test_files_of_another_origin_are_never_replaced(tagger, tmp_path):
     path = write_jets(tmp_path / "a.root", 30)
     other = write_jets(tmp_path / "other" / "a.root", 30, seed=1)
     partt.predict(tagger, path, tmp_path / "out")
-    with pytest.raises(ConfigError, match=r"has the scores of .*a\.root, not of .*other/a\.root"):
+    with pytest.raises(ConfigError, match=r"already has other scores: of .*a\.root, not of .*other/a\.root"):
         partt.predict(tagger, other, tmp_path / "out")
     shutil.copy(path, tmp_path / "foreign.root")
     (tmp_path / "foreign.parquet").write_text("not ours")
     for name in ("foreign.root", "foreign.parquet"):
         before = (tmp_path / name).read_bytes()
-        with pytest.raises(ConfigError, match="already exists and is not an output of partt predict"):
+        with pytest.raises(ConfigError, match="already exists and was not made by partt predict"):
             partt.predict(tagger, other, tmp_path / name)
         assert (tmp_path / name).read_bytes() == before
 
@@ -217,7 +219,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path, suffix):
 def test_entries_that_get_lost_are_an_error(tagger, files, tmp_path, monkeypatch, apply_selection):
     original = run_module.write_output
 
-    def losing(path, file, origin, options, chunks):
+    def losing(path, file, origin, options, chunks, **made_by):
         def shortened():
             for scores in chunks:
                 values = vars(scores) | {
@@ -227,7 +229,7 @@ def test_entries_that_get_lost_are_an_error(tagger, files, tmp_path, monkeypatch
                 values["observers"] = {name: column[1:] for name, column in scores.observers.items()}
                 yield Scores(**values)
 
-        return original(path, file, origin, options, shortened())
+        return original(path, file, origin, options, shortened(), **made_by)
 
     monkeypatch.setattr(run_module, "write_output", losing)
     with pytest.raises(OutputError, match=r"a\.root: entries were lost or gained"):
@@ -298,8 +300,8 @@ def test_files_that_may_not_be_read_are_never_skipped(tagger, files, tmp_path, m
 def test_a_file_that_is_another_one_when_its_turn_comes(tagger, files, tmp_path, event, monkeypatch):
     original = run_module.write_output
 
-    def disturbing(path, *arguments):
-        provenance = original(path, *arguments)
+    def disturbing(path, *arguments, **made_by):
+        provenance = original(path, *arguments, **made_by)
         if path.name == "a.root" and event == "vanishes":
             files[2].unlink()
         elif path.name == "a.root":

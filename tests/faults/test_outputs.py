@@ -1,0 +1,367 @@
+"""Files that partt did not make are never replaced without --overwrite; links are not followed for writing.
+
+One rule for all verbs: every output of every verb is attacked with a user's file, a link to one, a broken link
+and a folder.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dataset_files import write_quark_gluon
+
+import partt
+from conftest import FIXTURES
+from jets import write_jets
+from partt.atomic_files import atomic_path, refuse_foreign, remove_leftovers, staged_files
+from partt.cli.main import main
+from partt.conversion.convert import convert
+from partt.errors import ConfigError, OutputError
+from partt.evaluation import report
+from partt.evaluation.figures.confusion import draw_confusion
+from partt.exporting.export import export
+from partt.tagger.tagger_file import save_tagger
+from small_networks import make_tagger
+from toy_scores import write_scores
+from training_jobs import run_job, stop_after, tiny_job
+
+WEAVER = FIXTURES / "part_small_weaver05.pt"
+MINE = "a file of mine"
+REPORT = ["report.html", "table.md", "table.tex", "metrics.csv", "metrics.json", "figures/confusion.pdf"]
+
+
+@pytest.fixture(autouse=True)
+def one_figure(monkeypatch):
+    """Draw one figure: it takes a second instead of ten."""
+    monkeypatch.setattr(report, "draw_figures", lambda found, _epochs: [draw_confusion(found.main)])
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("inputs")
+    write_jets(folder / "jets.root", 20)
+    save_tagger(folder / "tagger.safetensors", make_tagger("pfn"))
+    write_quark_gluon(folder / "qg.npz", 10)
+    write_scores(folder / "scores.root")
+    return folder
+
+
+# verb -> words of its command without --out, the name of --out, files that it writes
+VERBS = {
+    "predict": ("predict --tagger tagger.safetensors jets.root", "out/a.root", ["a.root", "predict.json"]),
+    "predict to a folder": ("predict --tagger tagger.safetensors jets.root", "out", ["jets.root"]),
+    "evaluate": ("evaluate scores.root", "out", [*REPORT, "efficiencies.json"]),
+    "export": (
+        "export tagger.safetensors --inputs standardised",
+        "out/a.onnx",
+        ["a.onnx", "preprocess.json"],
+    ),
+    "export-weaver": ("export-weaver weaver.safetensors", "out/a.pt", ["a.pt"]),
+    "import-weaver": (
+        "import-weaver weaver.pt --arch part --features full --dialect 0.5",
+        "out/a.st",
+        ["a.st"],
+    ),
+    "convert": ("convert quarkgluon qg.npz", "out/a.root", ["a.root"]),
+    "convert to a folder": ("convert quarkgluon qg.npz", "out", ["qg.root"]),
+}
+KINDS = ["file", "link", "broken link", "folder"]
+CASES = [(verb, name, kind) for verb, (_, _, names) in VERBS.items() for name in names for kind in KINDS]
+
+
+def command(verb: str, inputs: Path, out: Path, *more: str) -> int:
+    words, name, _ = VERBS[verb]
+    paths = [str(inputs / word) if (inputs / word).exists() else word for word in words.split()]
+    return main([*paths, "--out", str(out.parent / name), *more])
+
+
+def attack(path: Path, kind: str) -> Path:
+    """Put something of the user where an output goes; return the user's file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mine = path.parent / "mine"
+    if kind == "folder":
+        path.mkdir()
+        mine = path / "mine"
+    elif kind == "file":
+        mine = path
+    else:
+        path.symlink_to(mine)
+    if kind != "broken link":
+        mine.write_text(MINE)
+    return mine
+
+
+@pytest.fixture(scope="module")
+def weaver(inputs) -> None:
+    """Weights of weaver for the 17 features of jetclass_full, and the tagger of them."""
+    tagger = make_tagger("part", "jetclass_full")
+    save_tagger(inputs / "weaver.safetensors", tagger)
+    words = ["export-weaver", str(inputs / "weaver.safetensors"), "--out", str(inputs / "weaver.pt")]
+    assert main(words) == 0
+
+
+@pytest.mark.parametrize(("verb", "name", "kind"), CASES)
+@pytest.mark.usefixtures("weaver")
+def test_what_partt_did_not_make_is_refused(inputs, tmp_path, capsys, verb, name, kind):
+    out = tmp_path / "out"
+    mine = attack(out / name, kind)
+    assert command(verb, inputs, out) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert str(out / name) in message
+    assert kind == "folder" or "--overwrite" in message
+    if kind == "broken link":
+        assert not mine.exists()
+    else:
+        assert mine.read_text() == MINE
+    assert [path for path in out.rglob("*") if path.is_file() and not path.is_symlink()] == (
+        [] if kind == "broken link" else [mine]
+    )  # nothing else, no temporary file
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.usefixtures("weaver")
+def test_with_overwrite_a_link_is_replaced_and_its_target_is_not(inputs, tmp_path, verb):
+    out = tmp_path / "out"
+    name = VERBS[verb][2][0]
+    mine = attack(out / name, "link")
+    assert command(verb, inputs, out, "--overwrite") == 0
+    assert mine.read_text() == MINE
+    assert not (out / name).is_symlink()
+    assert command(verb, inputs, out) == 0  # and what partt made, it may make again
+
+
+def test_an_input_is_never_replaced(inputs, tmp_path, capsys):
+    weights = tmp_path / "weights.pt"
+    weights.write_bytes(WEAVER.read_bytes())
+    words = ["import-weaver", str(weights), "--arch", "part", "--features", "full", "--out", str(weights)]
+    tagger = tmp_path / "tagger.safetensors"
+    save_tagger(tagger, make_tagger("part"))
+    write_quark_gluon(tmp_path / "jets.npz", 10)
+    (tmp_path / "jets.npz").rename(tmp_path / "jets.root")
+    for attack_words, path in (
+        (["export-weaver", str(tagger), "--out", str(tagger)], tagger),
+        (
+            ["convert", "quarkgluon", str(tmp_path / "jets.root"), "--out", str(tmp_path)],
+            tmp_path / "jets.root",
+        ),
+        (words, weights),
+    ):
+        before = path.read_bytes()
+        for more in ([], ["--overwrite"]):
+            assert main([*attack_words, *more]) in {2, 3}
+            assert path.read_bytes() == before
+
+
+def test_a_changed_report_is_not_replaced(inputs, tmp_path):
+    scores = inputs / "scores.root"
+    partt.evaluate(scores, out=tmp_path)
+    table = tmp_path / "table.tex"
+    table.write_text(table.read_text() + "% my remark\n")
+    with pytest.raises(ConfigError, match=r"table\.tex already exists .* or was changed since"):
+        partt.evaluate(scores, out=tmp_path)
+    assert "my remark" in table.read_text()
+    partt.evaluate(scores, out=tmp_path, overwrite=True)
+    assert "my remark" not in table.read_text()
+
+
+def test_scores_are_not_a_converted_file(inputs, tmp_path):
+    """Both carry a note of partt; each verb replaces its own files only."""
+    out = tmp_path / "a.root"
+    partt.predict(inputs / "tagger.safetensors", inputs / "jets.root", out)
+    with pytest.raises(ConfigError, match="was not made by partt convert"):
+        convert("quarkgluon", [inputs / "qg.npz"], out)
+    convert("quarkgluon", [inputs / "qg.npz"], out, overwrite=True)
+    with pytest.raises(ConfigError, match="was not made by partt predict"):
+        partt.predict(inputs / "tagger.safetensors", inputs / "jets.root", out)
+
+
+# --- training ---
+
+
+RUN_FILES = ["recipe.yaml", "data_config.yaml", "environment.json", "metrics.jsonl", "best.safetensors"]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", [*RUN_FILES, "curves.png", "checkpoints/step-000000001-epoch-00000.json"])
+def test_training_replaces_no_file_of_the_user(inputs, tmp_path, name, kind, resume):
+    mine = attack(tmp_path / name, kind)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ConfigError, match="already exists, but .* contains no run"):
+        run_job(_job(inputs), tmp_path, resume=resume)
+    assert mine.exists() == (kind != "broken link")
+    assert not mine.exists() or mine.read_text() == MINE
+    assert sorted(set(tmp_path.rglob("*")) - {tmp_path / "lock"}) == before
+
+
+def test_a_run_that_was_killed_before_its_recipe_was_written_resumes(inputs, tmp_path):
+    run_job(_job(inputs), tmp_path, should_stop=stop_after(2))
+    (tmp_path / "recipe.yaml").unlink()
+    (tmp_path / ".best.0123abcd.tmp.safetensors").touch()
+    run_job(_job(inputs), tmp_path, resume=True)
+    assert (tmp_path / "recipe.yaml").exists()
+    assert not list(tmp_path.glob(".*.tmp*"))
+
+
+@pytest.mark.parametrize("text", ["", "[", '{"mine": 1}', "[" * 100_000])
+def test_an_environment_that_partt_did_not_write(inputs, tmp_path, text):
+    run_job(_job(inputs), tmp_path, should_stop=stop_after(2))
+    (tmp_path / "environment.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"environment\.json"):
+        run_job(_job(inputs), tmp_path, resume=True)
+    assert (tmp_path / "environment.json").read_text() == text
+
+
+_JOBS: dict[Path, object] = {}
+
+
+def _job(inputs: Path):
+    """Return a tiny job; opened once."""
+    if inputs not in _JOBS:
+        write_jets(inputs / "training.root", 100)
+        _JOBS[inputs] = tiny_job(inputs / "training.root", epochs=1)
+    return _JOBS[inputs]
+
+
+# --- what killed and failed commands leave behind ---
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from partt.cli.main import main
+from partt.data.files import root_writing
+import partt.evaluation.report as report
+from partt.evaluation.figures.confusion import draw_confusion
+
+def stop(*_arguments, **_options):
+    os.kill(os.getpid(), 9)
+
+root_writing._counter_problem = stop
+report.draw_figures = lambda found, epochs: [draw_confusion(found.main)]
+report.to_markdown = stop
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("verb", ["convert", "convert to a folder", "evaluate"])
+def test_temporary_files_of_a_killed_command_are_removed_by_the_next_one(inputs, tmp_path, verb):
+    out = tmp_path / "out"
+    words, name, _ = VERBS[verb]
+    paths = [str(inputs / word) if (inputs / word).exists() else word for word in words.split()]
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, *paths, "--out", str(tmp_path / name)],
+        capture_output=True,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert list(out.glob(".*.tmp*"))
+    assert command(verb, inputs, out) == 0
+    assert not [path for path in out.rglob("*") if path.name.startswith(".")]
+
+
+def test_temporary_files_of_running_commands_are_kept(inputs, tmp_path):
+    """Two commands may write to one folder; the second does not disturb the first."""
+    scores = inputs / "scores.root"
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            KILLED.replace("os.kill(os.getpid(), 9)", "import time; time.sleep(60)"),
+            *("evaluate", str(scores), "--out", str(tmp_path)),
+        ]
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob(".report.*.tmp/figures/*.pdf")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        partt.evaluate(scores, out=tmp_path)
+        assert list(tmp_path.glob(".report.*.tmp"))
+    finally:
+        process.kill()
+        process.wait()
+    partt.evaluate(scores, out=tmp_path)
+    assert not list(tmp_path.glob(".report.*.tmp"))
+
+
+def test_a_failed_export_leaves_nothing(inputs, tmp_path, monkeypatch):
+    def full(path, contents):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OutputError, match=r"cannot write .*a\.onnx: No space left"):
+        export(inputs / "tagger.safetensors", tmp_path / "a.onnx", inputs="standardised")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_report_replaces_nothing(inputs, tmp_path, monkeypatch):
+    partt.evaluate(inputs / "scores.root", out=tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def full(*_arguments):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("partt.evaluation.report.metrics_json", full)
+        with pytest.raises(OutputError, match="No space left"):
+            partt.evaluate(inputs / "scores.root", out=tmp_path, name="other")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    partt.evaluate(inputs / "scores.root", out=tmp_path, name="other")
+
+
+# --- the mechanism, with random names ---
+
+
+def test_random_attacks(tmp_path):
+    random = np.random.default_rng(15)
+    for number in range(int(os.environ.get("PARTT_ATTACKS", "200"))):
+        folder = tmp_path / str(number)
+        name = "".join(random.choice(list("ab.[]*?~ \n-"), 6)) + random.choice(["", ".root", ".json"])
+        kind = str(random.choice([*KINDS, "nothing"]))
+        path = folder / name.strip(".")
+        if kind != "nothing":
+            mine = attack(path, kind)
+        ours, overwrite = random.random(2) < 0.5
+        allowed = kind == "nothing" or (kind != "folder" and (overwrite or (ours and kind == "file")))
+        try:
+            refuse_foreign(path, "partt", lambda _, ours=ours: bool(ours), overwrite=bool(overwrite))
+        except ConfigError:
+            assert not allowed
+            assert kind == "broken link" or mine.read_text() == MINE
+            continue
+        assert allowed
+        with atomic_path(path) as temporary:
+            temporary.write_text("ours")
+        assert path.read_text() == "ours"
+        assert not path.is_symlink()
+        assert kind != "link" or mine.read_text() == MINE
+        left = path.with_name(f".{path.stem}.0123abcd.tmp{path.suffix}")
+        left.touch()
+        remove_leftovers(path)
+        assert not left.exists()
+        assert path.exists()
+
+
+def test_staged_files_move_together(tmp_path):
+    (tmp_path / "a").write_text("before")
+
+    def fail() -> None:
+        with staged_files(tmp_path, "x", "a") as stage:
+            (stage / "a").write_text("after")
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OutputError, match="cannot write to"):
+        fail()
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "before"
+    with staged_files(tmp_path, "x", "a") as stage:
+        (stage / "deep").mkdir()
+        for name in ("a", "deep/b"):
+            (stage / name).write_text("after")
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["a", "deep", "deep/b"]
+    assert (tmp_path / "a").read_text() == "after"
