@@ -142,9 +142,8 @@ class _Header(Record):
     format_version: Literal[1, 2]
     network: str
     network_config: dict[str, Any]
-    heads: Annotated[dict[str, Width], Field(max_length=100)] | None = (
-        None  # head -> number of outputs; None: only the classes
-    )
+    # head -> number of outputs; None: only the classes
+    heads: Annotated[dict[str, Width], Field(max_length=100)] | None = None
     class_names: list[str]
     data_config: str
     versions: dict[str, str]
