@@ -27,7 +27,7 @@ VERBS = {
     "demo": "simulate, train, predict and evaluate in a few minutes",
 }
 
-OUT_OF_MEMORY = "partt: error: out of memory; use smaller batches or fewer threads and workers, or a machine with more memory"
+OUT_OF_MEMORY = "partt: error: out of memory; use smaller batches, or fewer threads or workers"
 
 EXAMPLES = """\
 examples:

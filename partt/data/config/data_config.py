@@ -91,7 +91,8 @@ class DataConfig(Record):
     file_magic: Annotated[Mapping[Name, Annotated[Mapping[Regex, float], Few]], Few, Empty] = Field(
         default_factory=dict
     )
-    """new variable -> regular expression -> its value in files whose path matches; 0 in other files"""
+    """new variable -> regular expression, without lookaround and backreferences -> its value in files whose
+    path matches; 0 in other files"""
     branch_magic: Annotated[Mapping[Name, ShortText], Few, Empty] = Field(default_factory=dict)
     """text in names of branches -> its replacement in the files"""
     new_variables: Annotated[Mapping[Name, FormulaText], AfterValidator(check_definitions), Few, Empty] = (
