@@ -11,10 +11,13 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from partt.errors import ConfigError
+from partt.regular_files import read_bounded
 
 MAX_BYTES = 1_000_000
 MAX_NODES = 100_000
 MAX_DEPTH = 50
+MAX_DIGITS = 100  # of a whole number
+MAX_MESSAGES = 20  # about one file
 
 KeyPath = tuple[str | int, ...]
 
@@ -43,11 +46,7 @@ RecordType = TypeVar("RecordType", bound=Record)
 
 def load_record(path: str | Path, record_type: type[RecordType], overrides: Sequence[str] = ()) -> RecordType:
     """Read a YAML file as a record of the given type; overrides ("optimizer.lr=1e-4") change keys."""
-    path = Path(path)
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+    text = read_bounded(path, MAX_BYTES, error_type=ConfigError)
     return parse_record(text, record_type, source=str(path), overrides=overrides)
 
 
@@ -128,16 +127,54 @@ def _override(data: dict[str, Any], places: dict[KeyPath, str], override: str) -
 # --- YAML ---------------------------------------------------------------------------------------------
 
 
+_TAG = "tag:yaml.org,2002:"
+
+
 class _StrictLoader(yaml.SafeLoader):
-    """YAML's safe subset, with 1e-3 read as a number (PyYAML reads a string)."""
+    """YAML's safe subset, with 1e-3 read as a number (PyYAML reads a string).
+
+    Values are counted while they are read. Tags are refused, except !!str: their conversions fail in
+    many ways.
+    """
+
+    num_nodes = 0
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.num_nodes += 1
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        if self.num_nodes > MAX_NODES:
+            raise yaml.MarkedYAMLError(problem=f"more than {MAX_NODES} values", problem_mark=mark)
+        if self.depth > MAX_DEPTH:
+            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH} levels", problem_mark=mark)
+        tag = getattr(self.peek_event(), "tag", None)  # type: ignore[no-untyped-call]
+        if tag not in {None, "!", f"{_TAG}str"}:
+            shown = tag.replace(_TAG, "!!")[:60]
+            raise yaml.MarkedYAMLError(problem=f"the tag {shown} is not supported", problem_mark=mark)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def construct_int(self, node: yaml.ScalarNode) -> int:
+        if len(node.value) > MAX_DIGITS:
+            problem = f"a number with more than {MAX_DIGITS} digits"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return int(self.construct_yaml_int(node))
 
 
+_StrictLoader.add_constructor(f"{_TAG}int", _StrictLoader.construct_int)
 _StrictLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:float"]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in {f"{_TAG}float", f"{_TAG}int"}]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
+    f"{_TAG}int",  # as in YAML 1.1, without numbers of base 60 (1:30), which nobody means
+    re.compile(r"[-+]?0b[0-1_]+$|[-+]?0[0-7_]+$|[-+]?(?:0|[1-9][0-9_]*)$|[-+]?0x[0-9a-fA-F_]+$"),
+    list("-+0123456789"),
+)
+_StrictLoader.add_implicit_resolver(
+    f"{_TAG}float",
     re.compile(
         r"[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)$"  # 1e-3, 1.5E6
         r"|[-+]?(?:[0-9][0-9_]*)\.[0-9_]*$|[-+]?\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?$"  # 1.5, 1., .5, .5e3
@@ -171,8 +208,8 @@ def parse_yaml(text: bytes | str, source: str) -> tuple[Any, dict[KeyPath, int]]
         mark = error.problem_mark or error.context_mark
         where = f"{source}:{mark.line + 1}" if mark else source
         raise ConfigError(f"{where}: not valid YAML: {error.problem or error.context}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{source}: not valid YAML: {error}") from error
+    except (yaml.YAMLError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from error
     finally:
         if loader is not None:
             loader.dispose()
@@ -204,7 +241,7 @@ def _walk(node: yaml.Node, path: KeyPath, source: str) -> Iterator[tuple[KeyPath
 
 def _explain(error: ValidationError, record_type: type[Record], places: Mapping[KeyPath, str]) -> str:
     messages = []
-    for detail in error.errors():
+    for detail in error.errors()[:MAX_MESSAGES]:
         # Steps that pydantic adds for the members of a union are not keys of the file.
         path: KeyPath = ()
         for part in detail["loc"]:
@@ -232,6 +269,8 @@ def _explain(error: ValidationError, record_type: type[Record], places: Mapping[
         message = f"{place}: {key_name(path)}: {text}" if path else f"{place}: {text}"
         if message not in messages:
             messages.append(message)
+    if error.error_count() > MAX_MESSAGES:
+        messages.append(f"and {error.error_count() - MAX_MESSAGES} more")
     return "\n".join(messages)
 
 

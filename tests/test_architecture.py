@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 
 PACKAGE = ROOT / "partt"
-BASE = {"config", "errors", "atomic_files", "physics", "jet_inputs", "jobs"}
+BASE = {"config", "errors", "atomic_files", "regular_files", "physics", "jet_inputs", "jobs"}
 STAGES = {"simulation", "conversion", "checking", "training", "prediction", "evaluation", "exporting"}
 # room of partt -> the other rooms that it may import
 ALLOWED = {
@@ -24,8 +24,9 @@ ALLOWED = {
     "jobs": {"errors", "atomic_files"},
     "jet_inputs": set(),
     "physics": set(),
-    "config": {"errors"},
+    "config": {"errors", "regular_files"},
     "atomic_files": {"errors"},
+    "regular_files": {"errors"},
     "errors": set(),
 }
 # inside data: its groups, from the bottom up

@@ -2,19 +2,38 @@
 
 import argparse
 
+MAX_COUNT = 10**12
+MAX_THREADS = 1024  # threads or processes of one machine
+
 
 def count(text: str) -> int:
     """Return a whole number, 0 included."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
-    return int(text)
+    return _whole_number(text, 0, 2**63 - 1)
 
 
 def positive(text: str) -> int:
     """Return a whole number above 0."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
-    return int(text)
+    return _whole_number(text, 1, MAX_COUNT)
+
+
+def few(text: str) -> int:
+    """Return a number of threads or processes, 0 included."""
+    return _whole_number(text, 0, MAX_THREADS)
+
+
+def few_positive(text: str) -> int:
+    """Return a number of threads or processes above 0."""
+    return _whole_number(text, 1, MAX_THREADS)
+
+
+def _whole_number(text: str, least: int, most: int) -> int:
+    number = int(text) if text.isdecimal() and len(text) <= 30 else -1
+    if number < least:
+        above = " above 0" if least else ""
+        raise argparse.ArgumentTypeError(f"must be a whole number{above}, not {text[:60]!r}")
+    if number > most:
+        raise argparse.ArgumentTypeError(f"must be at most {most}, not {text}")
+    return number
 
 
 def fraction(text: str) -> float:

@@ -27,6 +27,8 @@ VERBS = {
     "demo": "simulate, train, predict and evaluate in a few minutes",
 }
 
+OUT_OF_MEMORY = "partt: error: out of memory; use smaller batches, or fewer threads or workers"
+
 EXAMPLES = """\
 examples:
   partt demo
@@ -57,10 +59,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"partt: error: cannot write the output: {error.strerror}", file=sys.stderr)
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - or Python writes the rest at exit
         return OutputError.exit_code
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        print(OUT_OF_MEMORY, file=sys.stderr)
+        return OutputError.exit_code
     except KeyboardInterrupt:
         print("partt: interrupted", file=sys.stderr)
         return 130
     return code
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Tell whether Python, numpy, or torch (which raises a RuntimeError) got no memory."""
+    signs = ("allocate memory", "out of memory", "can't start new thread")
+    return isinstance(error, MemoryError) or any(sign in str(error) for sign in signs)
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 import partt
-from partt.cli.arguments import add_overwrite, fraction, positive
+from partt.cli.arguments import add_overwrite, few_positive, fraction
 from partt.cli.screen import make_console, progress_bar
 from partt.errors import ConfigError
 from partt.jobs.progress import Progress
@@ -86,9 +86,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="torch runs tagger files, onnx exported taggers (default: by the suffix of the file)",
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 or auto (default)")
-    parser.add_argument("--threads", metavar="N", type=positive, help="CPU threads (default: all cores)")
+    parser.add_argument("--threads", metavar="N", type=few_positive, help="CPU threads (default: all cores)")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--workers", metavar="N", type=positive, help="dask: use N processes on this machine")
+    where.add_argument(
+        "--workers", metavar="N", type=few_positive, help="dask: use N processes on this machine"
+    )
     where.add_argument("--scheduler", metavar="tcp://HOST:PORT", help="dask: use the workers of a cluster")
 
 

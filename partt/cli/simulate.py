@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from partt.cli.arguments import count, positive
+from partt.cli.arguments import count, few_positive, positive
 from partt.cli.screen import progress_bar
 from partt.simulation.processes import LABELS
 
@@ -37,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--card", type=Path, help="detector card (default: that of JetClass)")
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--workers", type=positive, default=1, metavar="N", help="local processes (default: 1)"
+        "--workers", type=few_positive, default=1, metavar="N", help="local processes (default: 1)"
     )
     where.add_argument(  # the name that --workers had before
-        "--jobs", dest="workers", type=positive, default=argparse.SUPPRESS, help=argparse.SUPPRESS
+        "--jobs", dest="workers", type=few_positive, default=argparse.SUPPRESS, help=argparse.SUPPRESS
     )
     where.add_argument("--scheduler", metavar="tcp://HOST:PORT", help="make the files on a dask cluster")
 

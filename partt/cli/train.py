@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from partt.cli.arguments import count, fraction
+from partt.cli.arguments import count, few, fraction
 from partt.cli.screen import progress_bar
 
 if TYPE_CHECKING:
@@ -70,10 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "if the classes differ",
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 or auto (default)")
-    parser.add_argument(
-        "--workers", metavar="N", type=count, default=1, help="reading processes (default: 1)"
-    )
-    parser.add_argument("--threads", metavar="N", type=count, help="CPU threads (default: all cores)")
+    parser.add_argument("--workers", metavar="N", type=few, default=1, help="reading processes (default: 1)")
+    parser.add_argument("--threads", metavar="N", type=few, help="CPU threads (default: all cores)")
     parser.add_argument("--cache", metavar="DIR", type=Path, help="folder to cache preprocessed jets")
     parser.add_argument(
         "--on-bad-file",

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from partt.data.jagged import Array, Table
-from partt.errors import DataError
+from partt.errors import DataError, ParttError
 
 JETS_PER_TABLE = 1000  # and per basket of the ROOT file; limits memory
+MAX_SLOTS = 4096  # particles of a padded jet
 
 
 @dataclass(frozen=True)
@@ -29,16 +30,18 @@ def ranges(num_jets: int) -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def reading_errors(path: Path, what: str, kind: str, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+def reading_errors(path: Path, what: str, kind: str) -> Iterator[None]:
     """Turn the errors that a broken file causes in its reader into one clear DataError."""
     try:
         yield
+    except (ParttError, MemoryError):
+        raise
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
     except PermissionError as error:
         raise DataError(f"{path}: no permission to read it") from error
-    except errors as error:
-        detail = " ".join(str(error).split())
+    except Exception as error:  # a broken file can make its reader raise anything
+        detail = " ".join(str(error).split())[:300]
         raise DataError(f"{path}: cannot read {what}: {detail}; is it a complete {kind} file?") from error
 
 
@@ -55,7 +58,8 @@ def checked_labels(values: Array, what: str, path: Path, first_entry: int) -> Ar
     good = _all_within_entry(np.isin(values, (0, 1)))
     if not good.all():
         jet = int(np.argmin(good))
-        raise DataError(f"{path}, entry {first_entry + jet}: {what} must be 0 or 1, not {values[jet]}")
+        found = " ".join(str(values[jet]).split())
+        raise DataError(f"{path}, entry {first_entry + jet}: {what} must be 0 or 1, not {found}")
     return values.astype(np.int32)
 
 

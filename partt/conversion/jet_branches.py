@@ -3,12 +3,16 @@
 Axes: N jets, P slots for particles, T particles of all jets together.
 """
 
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 
 from partt.data.jagged import Array, Column, Jagged
+from partt.errors import DataError
 
 Offsets = npt.NDArray[np.int64]
+MAX_MOMENTUM = 1e15  # GeV; squares of sums stay finite, in float32 too
 TINY = 1e-36  # GeV; keeps the pseudorapidity along the beam finite
 
 
@@ -17,8 +21,12 @@ def jet_offsets(real: npt.NDArray[np.bool_]) -> Offsets:
     return np.concatenate([[0], np.cumsum(real.sum(axis=1))])
 
 
-def jet_branches(px: Array, py: Array, pz: Array, energy: Array, offsets: Offsets) -> dict[str, Column]:
+def jet_branches(
+    px: Array, py: Array, pz: Array, energy: Array, offsets: Offsets, *, path: Path, first_entry: int
+) -> dict[str, Column]:
     """Return the branches of particles (T,), in GeV, and of their jets (N,).
+
+    A jet with a momentum beyond MAX_MOMENTUM is an error, which names the file and the entry.
 
     part_deta is multiplied by the sign of jet_eta, as in JetClass. jet_nparticles is also written as n_parts,
     its name in the published configs of the top and quark-gluon datasets.
@@ -26,6 +34,13 @@ def jet_branches(px: Array, py: Array, pz: Array, energy: Array, offsets: Offset
     momenta = [values.astype(np.float64) for values in (px, py, pz, energy)]
     num_particles = np.diff(offsets)
     jet = np.repeat(np.arange(len(num_particles)), num_particles)
+    for values in momenta:
+        wrong = ~(np.abs(values) <= MAX_MOMENTUM)
+        if wrong.any():
+            entry = first_entry + jet[np.argmax(wrong)]
+            raise DataError(
+                f"{path}, entry {entry}: a momentum is {values[np.argmax(wrong)]:g} GeV; the file is damaged"
+            )
     jet_px, jet_py, jet_pz, jet_energy = (
         np.bincount(jet, weights=values, minlength=len(num_particles)) for values in momenta
     )

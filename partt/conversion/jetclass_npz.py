@@ -48,7 +48,7 @@ def _tables(path: Path, arrays: Sequence[NpzArray]) -> Iterator[Table]:
         (px, py, pz, energy), (deta, dphi) = (
             values.transpose(1, 0, 2)[:, real] for values in (momenta, points)
         )
-        table = jet_branches(px, py, pz, energy, offsets)
+        table = jet_branches(px, py, pz, energy, offsets, path=path, first_entry=start)
         table["part_deta"] = Jagged(deta.astype(np.float32), offsets)
         table["part_dphi"] = Jagged(dphi.astype(np.float32), offsets)
         table |= {name: np.full(stop - start, np.nan, np.float32) for name in UNKNOWN}

@@ -1,7 +1,7 @@
 """Arrays of an NPZ file, read row by row, because a file may not fit into memory; nothing is unpickled."""
 
+import math
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -11,11 +11,10 @@ from typing import IO
 import numpy as np
 from numpy.lib import format as npy_format
 
-from partt.conversion.dataset import reading_errors
+from partt.conversion.dataset import MAX_SLOTS, reading_errors
 from partt.data.jagged import Array
 from partt.errors import DataError
-
-READ_ERRORS = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error)
+from partt.regular_files import require_regular
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,8 @@ class NpzArray:
     def read_rows(self, count: int) -> Array:
         """Return the next rows."""
         row_shape = self.shape[1:]
-        num_bytes = count * int(np.prod(row_shape)) * self.dtype.itemsize
-        with reading_errors(self.path, self.name, "NPZ", READ_ERRORS):
+        num_bytes = count * math.prod(row_shape) * self.dtype.itemsize
+        with reading_errors(self.path, self.name, "NPZ"):
             data = self.stream.read(num_bytes)
             if len(data) != num_bytes:
                 raise EOFError("the array ends too early")
@@ -40,7 +39,7 @@ class NpzArray:
 
     def read_end(self) -> None:
         """Raise an error if more data follow, or if the checksum is wrong."""
-        with reading_errors(self.path, self.name, "NPZ", READ_ERRORS):
+        with reading_errors(self.path, self.name, "NPZ"):
             if self.stream.read(1):
                 raise ValueError("more data than its shape says")
 
@@ -49,7 +48,8 @@ class NpzArray:
 def open_npz(path: Path, names: Sequence[str]) -> Iterator[list[NpzArray]]:
     """Open arrays of an NPZ file, which must have the same number of rows."""
     with ExitStack() as stack:
-        with reading_errors(path, "the file", "NPZ", READ_ERRORS):
+        require_regular(path)
+        with reading_errors(path, "the file", "NPZ"):
             file = stack.enter_context(zipfile.ZipFile(path))
         known = [name.removesuffix(".npy") for name in file.namelist() if name.endswith(".npy")]
         for name in names:
@@ -57,9 +57,14 @@ def open_npz(path: Path, names: Sequence[str]) -> Iterator[list[NpzArray]]:
                 raise DataError(f"{path} has no array {name!r}; it has: {', '.join(known) or 'none'}")
         arrays = []
         for name in names:
-            with reading_errors(path, name, "NPZ", READ_ERRORS):
+            with reading_errors(path, name, "NPZ"):
                 stream = stack.enter_context(file.open(f"{name}.npy"))
-                arrays.append(NpzArray(path, name, *_read_header(stream), stream))
+                array = NpzArray(path, name, *_read_header(stream), stream)
+                expected = math.prod(array.shape) * array.dtype.itemsize
+                found = file.getinfo(f"{name}.npy").file_size - stream.tell()
+                if found != expected:
+                    raise ValueError(f"its shape {array.shape} needs {expected} bytes, but it has {found}")
+                arrays.append(array)
         for array in arrays:
             if array.shape[:1] != arrays[0].shape[:1]:
                 shapes = ", ".join(f"{array.name} {array.shape}" for array in arrays)
@@ -77,6 +82,8 @@ def require_shape(array: NpzArray, wanted: tuple[int | None, ...]) -> None:
         raise DataError(
             f"{array.path}: {array.name} is {array.dtype} {array.shape}; expected numbers of shape ({text})"
         )
+    if max(array.shape[1:], default=0) > MAX_SLOTS:
+        raise DataError(f"{array.path}: {array.name} {array.shape}: at most {MAX_SLOTS} particles per jet")
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:

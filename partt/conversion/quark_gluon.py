@@ -20,6 +20,7 @@ from partt.data.jagged import Array, Jagged, Table
 from partt.errors import DataError
 
 CHARGED_HADRONS, NEUTRAL_HADRONS = (211, 321, 2212), (130, 2112)
+MAX_PID = np.iinfo(np.int32).max
 PHOTON, ELECTRON, MUON = 22, 11, 13
 
 
@@ -42,13 +43,16 @@ def _tables(particles: NpzArray, labels: NpzArray) -> Iterator[Table]:
         real = values[:, :, 0] > 0
         pt, eta, phi, pid = values[real].T  # (T,) each
         offsets = jet_offsets(real)
-        if (pid != np.rint(pid)).any():
-            jet = np.searchsorted(offsets, np.argmax(pid != np.rint(pid)), side="right") - 1
-            raise DataError(f"{path}, entry {start + jet}: X[..., 3] is not a PDG code")
-        momenta = (pt * np.cos(phi), pt * np.sin(phi), pt * np.sinh(eta), pt * np.cosh(eta))
+        wrong = (pid != np.rint(pid)) | (np.abs(pid) > MAX_PID)
+        if wrong.any():
+            first = np.argmax(wrong)
+            entry = start + np.searchsorted(offsets, first, side="right") - 1
+            raise DataError(f"{path}, entry {entry}: X[..., 3] is {pid[first]:g}, which is not a PDG code")
+        with np.errstate(over="ignore", invalid="ignore"):  # jet_branches refuses what is not finite
+            momenta = (pt * np.cos(phi), pt * np.sin(phi), pt * np.sinh(eta), pt * np.cosh(eta))
         label = checked_labels(labels.read_rows(stop - start), "y", path, start)
         columns = {name: Jagged(column, offsets) for name, column in _particle_kinds(pid).items()}
-        yield {**jet_branches(*momenta, offsets), **columns, "label": label}
+        yield {**jet_branches(*momenta, offsets, path=path, first_entry=start), **columns, "label": label}
     particles.read_end()
     labels.read_end()
 

@@ -19,40 +19,44 @@ import h5py
 import hdf5plugin  # noqa: F401 - adds the compressions of pandas to h5py
 import numpy as np
 
-from partt.conversion.dataset import Dataset, check_finite, checked_labels, ranges, reading_errors
+from partt.conversion.dataset import MAX_SLOTS, Dataset, check_finite, checked_labels, ranges, reading_errors
 from partt.conversion.jet_branches import jet_branches, jet_offsets
 from partt.data.jagged import Array, Table
 from partt.errors import DataError
+from partt.regular_files import require_regular
 
 TABLE = "table/table"
 COMPONENTS = ("E", "PX", "PY", "PZ")
 LABEL = "is_signal_new"
-READ_ERRORS = (OSError, RuntimeError, ValueError, KeyError)
+MAX_ROW_BYTES = 8 * (len(COMPONENTS) * MAX_SLOTS + 100)
 
 
 @contextmanager
 def open_top_landscape(path: Path) -> Iterator[Dataset]:
     """Open a file of the dataset."""
-    with reading_errors(path, "the file", "HDF5", READ_ERRORS):
+    require_regular(path)
+    with reading_errors(path, "the file", "HDF5"):
         file = h5py.File(path, "r")
     with file:
-        with reading_errors(path, "the file", "HDF5", READ_ERRORS):
+        with reading_errors(path, "the file", "HDF5"):
             table = file.get(TABLE)
             if getattr(getattr(table, "dtype", None), "names", None) is None:
                 raise DataError(f"{path} has no table {TABLE!r}, as pandas writes it with format='table'")
+            _require_stored(path, file, table)
             columns = _column_names(path, table)
         num_particles = sum(re.fullmatch(r"E_\d+", name) is not None for name in columns)
         names = [f"{component}_{i}" for component in COMPONENTS for i in range(max(num_particles, 1))]
         _require(path, columns, [*names, LABEL])
-        positions = np.array([columns.index(name) for name in names]).reshape(len(COMPONENTS), -1)
-        yield Dataset(len(table), _tables(path, table, positions, columns.index(LABEL)))
+        places = {name: place for place, name in reversed(list(enumerate(columns)))}
+        positions = np.array([places[name] for name in names]).reshape(len(COMPONENTS), -1)
+        yield Dataset(len(table), _tables(path, table, positions, places[LABEL]))
 
 
 def _tables(path: Path, table: Any, positions: Array, label_position: int) -> Iterator[Table]:
     """Yield the jets; `positions` (4, P) are the columns of the components of momenta."""
     blocks = _blocks(table)
     for start, stop in ranges(len(table)):
-        with reading_errors(path, "the file", "HDF5", READ_ERRORS):
+        with reading_errors(path, "the file", "HDF5"):
             rows = table[start:stop]
         values = np.concatenate([rows[block] for block in blocks], axis=1)  # float64: labels are int64
         momenta = values[:, positions].transpose(1, 0, 2)  # (4, N, P)
@@ -61,7 +65,26 @@ def _tables(path: Path, table: Any, positions: Array, label_position: int) -> It
         real = momenta[0] > 0
         energy, px, py, pz = momenta[:, real]
         label = checked_labels(values[:, label_position], LABEL, path, start)
-        yield {**jet_branches(px, py, pz, energy, jet_offsets(real)), "label": label}
+        yield {
+            **jet_branches(px, py, pz, energy, jet_offsets(real), path=path, first_entry=start),
+            "label": label,
+        }
+
+
+def _require_stored(path: Path, file: Any, table: Any) -> None:
+    """Raise an error unless all rows are in the file: HDF5 makes up rows, or reads them from other files."""
+    if table.file.filename != file.filename or table.external or table.is_virtual:
+        raise DataError(f"{path}: its table is in another file, which partt does not read")
+    if table.ndim != 1 or table.dtype.itemsize > MAX_ROW_BYTES:
+        size = f"{table.shape} rows of {table.dtype.itemsize} bytes"
+        raise DataError(f"{path}: its table has {size}; a row must be a jet of at most {MAX_SLOTS} particles")
+    stored = len(table)
+    if table.chunks is not None:
+        stored = table.id.get_num_chunks() * table.chunks[0]
+    elif table.id.get_storage_size() < table.nbytes:
+        stored = table.id.get_storage_size() // table.dtype.itemsize
+    if stored < len(table):
+        raise DataError(f"{path}: {len(table)} rows, but at most {stored} were written; copy the file again")
 
 
 def _blocks(table: Any) -> list[str]:
@@ -79,13 +102,17 @@ def _column_names(path: Path, table: Any) -> list[str]:
     return names
 
 
-def _strings(pickled: bytes) -> list[str]:
+def _strings(pickled: Any) -> list[str]:
     """Return the strings of a pickled list of strings, without unpickling it."""
-    return [value for _, value, _ in pickletools.genops(bytes(pickled)) if isinstance(value, str)]
+    if not isinstance(pickled, bytes | np.void | np.ndarray):
+        raise ValueError(f"the names of columns are {type(pickled).__name__}, not pickled bytes")  # noqa: TRY004
+    names: Any = pickled
+    return [value for _, value, _ in pickletools.genops(bytes(memoryview(names))) if isinstance(value, str)]
 
 
 def _require(path: Path, columns: Sequence[str], wanted: Sequence[str]) -> None:
-    missing = [name for name in wanted if name not in columns]
+    known = set(columns)
+    missing = [name for name in wanted if name not in known]
     if missing:
         shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         found = ", ".join(columns[:5]) or "none"

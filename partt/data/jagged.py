@@ -31,6 +31,17 @@ class Jagged:
         return np.diff(self.offsets)
 
 
+def jagged_fault(contents: Array, offsets: Array) -> str | None:
+    """Say why foreign contents and offsets are not a jagged column; None if they are."""
+    if contents.ndim != 1 or offsets.ndim != 1:
+        return "contents and offsets must have one dimension"
+    if offsets.dtype != np.int64:
+        return f"offsets are {offsets.dtype}, not int64"
+    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(contents) or (np.diff(offsets) < 0).any():
+        return f"offsets must increase from 0 to the number of values, {len(contents)}"
+    return None
+
+
 Column: TypeAlias = Array | Jagged
 Table: TypeAlias = Mapping[str, Column]
 

@@ -1,6 +1,5 @@
 """Branches of a file -> variables of a data config: new variables, selection, labels, weights."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
@@ -9,6 +8,7 @@ import numpy.typing as npt
 
 from partt.config import did_you_mean
 from partt.data.config.data_config import DataConfig, branches_to_read
+from partt.data.config.sections import MAX_NAME, matches
 from partt.data.files.tables import FileInfo, read_columns
 from partt.data.formulas.column_functions import LengthsDisagreeError
 from partt.data.formulas.expressions import Formula, evaluate
@@ -113,6 +113,11 @@ def renamed_branch(config: DataConfig, name: str) -> str:
     """Return the name of a branch in the files (`branch_magic`)."""
     for text, replacement in config.branch_magic.items():
         name = name.replace(text, replacement)
+        if len(name) > MAX_NAME:
+            raise ConfigError(
+                f"branch_magic.{text[:60]}: a branch gets a name of {len(name)} characters; correct the "
+                "replacements"
+            )
     return name
 
 
@@ -125,7 +130,7 @@ def read_variables(
     columns = read_columns(file.url, branches, start, stop, tree=file.tree or None, identity=file.identity)
     table: dict[str, Column] = {name: columns[branch] for name, branch in branch_names.items()}
     for name, rules in config.file_magic.items():
-        value = next((value for pattern, value in rules.items() if re.search(pattern, file.url)), 0)
+        value = next((value for pattern, value in rules.items() if matches(pattern, file.url)), 0)
         table[name] = np.full(stop - start, value)
     return Variables(table, config.formulas, file.url, np.arange(start, stop))
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from partt.data.jagged import Jagged
 from partt.errors import ConfigError
 from partt.exporting.graph import RawTagger, StandardisedTagger
-from partt.tagger.onnx_file import NUM_PARTICLES, InputKind, import_onnx, raw_branches
+from partt.tagger.onnx_file import NUM_PARTICLES, InputKind, import_onnx, output_names, raw_branches
 from partt.tagger.tagger_file import TorchTagger
 
 Axes: TypeAlias = dict[str, tuple[str | int, ...]]
@@ -33,9 +33,9 @@ def trace(tagger: TorchTagger, inputs: InputKind, opset: int) -> Any:
     tagger = replace(tagger, network=copy.deepcopy(tagger.network).cpu().float().eval())
     if inputs == "raw":
         module: nn.Module = RawTagger(tagger)
-        outputs = [f"score_{name}" for name in tagger.class_names]
     else:
-        module, outputs = StandardisedTagger(tagger), ["softmax"]
+        module = StandardisedTagger(tagger)
+    outputs = output_names(inputs, tagger.class_names)
     axes = input_axes(tagger, inputs)
     model = _export(module.eval(), axes, len(outputs), tagger.network.backbone.min_slots, opset)
     _clear_metadata(model)

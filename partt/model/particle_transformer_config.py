@@ -2,21 +2,21 @@
 
 from typing import Literal, Self
 
-from pydantic import PositiveInt, model_validator
+from pydantic import model_validator
 
 from partt.config import Record
-from partt.model.config_types import Probability, Widths
+from partt.model.config_types import NumLayers, Probability, Width, Widths
 
 
 class ParticleTransformerConfig(Record):
     """Shape of a Particle Transformer; the defaults are the published network."""
 
-    width: PositiveInt = 128
-    num_heads: PositiveInt = 8
-    num_blocks: PositiveInt = 8
-    num_class_blocks: PositiveInt = 2
+    width: Width = 128
+    num_heads: Width = 8
+    num_blocks: NumLayers = 8
+    num_class_blocks: NumLayers = 2
     block: Literal["normformer", "swiglu"] = "normformer"
-    feed_forward_width: PositiveInt = 512
+    feed_forward_width: Width = 512
     embedding: Literal["mlp", "linear"] = "mlp"
     embedding_widths: Widths = (128, 512)
     """widths before the last, which is `width`; only for embedding: mlp"""

@@ -14,15 +14,17 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any, cast
 
+import torch
 from pydantic import ValidationError
 
-from partt.config import Record, did_you_mean
-from partt.errors import ConfigError
+from partt.config import MAX_MESSAGES, Record, did_you_mean
+from partt.errors import ConfigError, ParttError
 from partt.jet_inputs import InputShape
 from partt.model.network import Backbone, Network
 from partt.model.particle_transformer_config import PRESETS, ParticleTransformerConfig
 
 ENTRY_POINT_GROUP = "partt.models"
+MAX_PARAMETERS = 10**9
 
 
 @dataclass(frozen=True)
@@ -87,10 +89,22 @@ def network_config(name: str, options: Mapping[str, object] | None = None) -> Re
     try:
         return kind.config_type.model_validate({**kind.preset, **(options or {})})
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+        faults = [
+            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:MAX_MESSAGES]
+        ]
         raise ConfigError(f"network {name}: {'; '.join(faults)}") from error
 
 
 def build_network(name: str, config: Record, shape: InputShape, heads: Mapping[str, int]) -> Network:
     """Build a network with new weights, drawn with torch's global generator; `heads`: name -> outputs."""
-    return Network(name, network_kind(name).backbone(config, shape), heads)
+    backbone = network_kind(name).backbone
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):  # without memory for the weights
+            size = Network(name, backbone(config, shape), heads).num_parameters
+        if size > MAX_PARAMETERS:
+            raise ConfigError(f"network {name}: {size} parameters; at most {MAX_PARAMETERS} are supported")
+        return Network(name, backbone(config, shape), heads)
+    except (ParttError, MemoryError):
+        raise
+    except Exception as error:  # settings that are valid by themselves, but do not fit together
+        raise ConfigError(f"network {name}: it cannot be built: {' '.join(str(error).split())}") from error

@@ -19,8 +19,11 @@ from partt.errors import DataError
 from partt.model.baselines.particlenet import ParticleNetConfig
 from partt.model.heads import CLASSES
 from partt.model.particle_transformer_config import ParticleTransformerConfig
+from partt.regular_files import require_regular
 
 State: TypeAlias = dict[str, Tensor]
+MAX_BYTES = 2**32
+
 Dialect: TypeAlias = Literal["0.4", "0.5"]
 
 _BLOCK_PARTS = (  # weaver's name inside a block, partt's
@@ -131,6 +134,7 @@ def _with_start(name: str, starts: Mapping[str, str]) -> str:
 
 def read_weaver_file(path: str | Path) -> State:
     """Read a .pt file with a state dict to the CPU; only tensors are accepted, so no code can run."""
+    require_regular(path, max_bytes=MAX_BYTES)
     try:
         with warnings.catch_warnings():  # about foreign pickles, which are refused anyway
             warnings.filterwarnings("ignore", "Detected pickle protocol")
@@ -142,10 +146,18 @@ def read_weaver_file(path: str | Path) -> State:
             f"{path} is damaged, or contains more than tensors and could execute code; save only the state "
             "dict, with torch.save(model.state_dict(), file)"
         ) from error
-    except (OSError, RuntimeError, EOFError, KeyError, ValueError, AttributeError) as error:
-        raise DataError(f"cannot read {path} as a state dict: {error}") from error
-    if not isinstance(state, dict) or not all(isinstance(tensor, Tensor) for tensor in state.values()):
+    except MemoryError:
+        raise
+    except Exception as error:  # a broken file can make its reader raise anything
+        detail = " ".join(str(error).split())[:300]
+        raise DataError(f"cannot read {path} as a state dict: {detail}") from error
+    if not isinstance(state, dict) or not all(
+        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in state.items()
+    ):
         raise DataError(f"{path} is not a state dict: it must map names to tensors")
+    for name, tensor in state.items():
+        if tensor.layout != torch.strided or not (tensor.is_floating_point() or tensor.dtype == torch.int64):
+            raise DataError(f"{path}: the weight {name[:100]} is {tensor.layout} {tensor.dtype}, not numbers")
     return dict(state)
 
 

@@ -21,6 +21,8 @@ from partt.simulation.manifest import FileEntry, Manifest, file_hash, settings_o
 from partt.simulation.pipeline import JetSelection, simulate_jets
 from partt.simulation.processes import BY_LABEL, LABELS
 
+MAX_JETS = 10**12
+MAX_FILES = 10**6
 JETS_PER_TABLE = 1000  # per basket of the file: keeps memory flat
 
 FileProgress: TypeAlias = Callable[[str, int], None]  # file name, jets made so far
@@ -120,8 +122,14 @@ def _check(production: Production) -> None:
     if unknown or len(set(production.labels)) != len(production.labels):
         listed = ", ".join(production.labels)
         raise ConfigError(f"classes {listed}: give different ones of {', '.join(LABELS)}")
-    if production.num_jets < 1 or production.jets_per_file < 1 or production.seed < 0:
-        raise ConfigError("the numbers of jets must be at least 1 and the seed must not be negative")
+    if not (1 <= production.num_jets <= MAX_JETS and production.jets_per_file >= 1 and production.seed >= 0):
+        raise ConfigError(f"the numbers of jets must be 1 to {MAX_JETS} and the seed must not be negative")
+    num_files = len(production.labels) * -(-production.num_jets // production.jets_per_file)
+    if num_files > MAX_FILES:
+        raise ConfigError(
+            f"{production.num_jets} jets of each class are {num_files} files, more than {MAX_FILES}; give "
+            "fewer --jets, or more --jets-per-file"
+        )
     if not 0 < production.selection.pt_min < production.selection.pt_max:
         raise ConfigError("the pT range must be 0 < pt-min < pt-max")
 

@@ -8,7 +8,7 @@ Axes: N jets, B jets of a batch, P slots, F features, C classes.
 import hashlib
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,8 @@ from partt.data.jagged import Array, Column, Jagged, take_rows
 from partt.data.jet_batch import JetBatch, Positions, take_inputs
 from partt.data.packing import pack
 from partt.data.variables import Variables, renamed_branch
-from partt.errors import ConfigError, DataError
+from partt.errors import ConfigError, DataError, ParttError
+from partt.regular_files import read_bounded
 from partt.tagger.inference import BatchScores, Each, TaggedJets, score_jets
 from partt.tagger.tagger import Tagger
 
@@ -34,6 +35,7 @@ InputKind: TypeAlias = Literal["raw", "standardised"]
 SUFFIX = ".onnx"
 PRODUCER = "partt"
 FORMAT_VERSION = 1
+MAX_BYTES = 2**30
 NUM_PARTICLES = "num_particles"
 ROWS_PER_BATCH = 1024  # particles; fastest in onnxruntime on a CPU (benchmarks/bench_export.py)
 
@@ -208,8 +210,14 @@ def raw_branches(config: DataConfig) -> dict[str, str]:
 def run_session(session: Any, feed: Feed) -> Floats:
     """Return scores (B, C); values that are not an input of the file are left out."""
     known = {item.name for item in session.get_inputs()}
-    outputs = session.run(None, {name: values for name, values in feed.items() if name in known})
-    return np.stack(outputs, axis=1) if outputs[0].ndim == 1 else outputs[0]
+    try:
+        outputs = session.run(None, {name: values for name, values in feed.items() if name in known})
+        scores: Floats = np.stack(outputs, axis=1) if outputs[0].ndim == 1 else outputs[0]
+    except MemoryError:
+        raise
+    except Exception as error:  # onnxruntime has its own errors
+        raise DataError(f"onnxruntime cannot run the file: {' '.join(str(error).split())[:300]}") from error
+    return scores
 
 
 def _common_lengths(columns: Mapping[str, Column], variables: Variables) -> npt.NDArray[np.int64]:
@@ -244,10 +252,7 @@ def _floats(values: Array) -> Floats:
 def load_onnx_tagger(path: str | Path) -> OnnxTagger:
     """Load an exported tagger; a damaged file, or one of another program, is an error."""
     path = Path(path)
-    try:
-        contents = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    contents = read_bounded(path, MAX_BYTES)
     model = _parse(path, contents)
     metadata = {item.key: item.value for item in model.metadata_props}
     if model.producer_name != PRODUCER or "format_version" not in metadata:
@@ -261,10 +266,41 @@ def load_onnx_tagger(path: str | Path) -> OnnxTagger:
         raise DataError(f"{path} is damaged: its contents do not match its sha256")
     try:
         header = OnnxHeader.from_metadata(metadata)
-    except (ValueError, ValidationError) as error:
-        raise DataError(f"{path} is damaged: its metadata cannot be read ({error})") from error
+    except (ValueError, RecursionError, ValidationError) as error:
+        detail = " ".join(str(error).split())[:300]
+        raise DataError(f"{path} is damaged: its metadata cannot be read ({detail})") from error
     config = parse_record(header.data_config, DataConfig, source=f"{path} (data config)")
-    return OnnxTagger(header, config, new_session(contents), contents, hashlib.sha256(contents).hexdigest())
+    if list(config.class_names) != header.class_names:
+        raise DataError(f"{path} is damaged: the classes of its header and of its data config differ")
+    try:
+        session = new_session(contents)
+    except (ParttError, MemoryError):
+        raise
+    except Exception as error:  # onnxruntime has its own errors for each fault of a graph
+        detail = " ".join(str(error).split())[:300]
+        raise DataError(f"{path} cannot be run by onnxruntime: {detail}") from error
+    _check_outputs(path, header, session)
+    return OnnxTagger(header, config, session, contents, hashlib.sha256(contents).hexdigest())
+
+
+def output_names(inputs: InputKind, class_names: Sequence[str]) -> list[str]:
+    """Return the outputs of a file: the score of each class, or the scores of all as one (N, C)."""
+    return [f"score_{name}" for name in class_names] if inputs == "raw" else ["softmax"]
+
+
+def _check_outputs(path: Path, header: OnnxHeader, session: Any) -> None:
+    """Raise an error unless a file has the outputs of its classes."""
+    found, wanted = session.get_outputs(), output_names(header.inputs, header.class_names)
+    if [output.name for output in found] != wanted:
+        raise DataError(
+            f"{path} is damaged: its outputs are {', '.join(output.name for output in found)[:300]}; its "
+            f"classes need {', '.join(wanted)}"
+        )
+    dimensions = 1 if header.inputs == "raw" else 2
+    last = found[0].shape[-1] if found[0].shape else None
+    wrong = [output.name for output in found if len(output.shape) != dimensions]
+    if wrong or (dimensions == 2 and isinstance(last, int) and last != len(header.class_names)):
+        raise DataError(f"{path} is damaged: its outputs do not have one score for each class")
 
 
 def new_session(contents: bytes) -> Any:
@@ -282,8 +318,9 @@ def fingerprint(model: Any) -> str:
     for item in sorted(model.metadata_props, key=lambda item: item.key):
         if item.key != "sha256":
             digest.update(f"{item.key}\n{item.value}\n".encode())
-    parts = [*model.graph.input, *model.graph.output, *model.graph.node, *model.graph.initializer]
-    for part in [*parts, *model.opset_import]:
+    graph = model.graph
+    parts = [*graph.input, *graph.output, *graph.node, *graph.initializer, *graph.sparse_initializer]
+    for part in [*parts, *model.opset_import, *model.functions]:
         digest.update(part.SerializeToString(deterministic=True))
     return digest.hexdigest()
 
@@ -301,9 +338,9 @@ def _parse(path: Path, contents: bytes) -> Any:
     DecodeError = importlib.import_module("google.protobuf.message").DecodeError  # noqa: N806
     try:
         model = onnx.load_model_from_string(contents)
-    except DecodeError as error:
+    except (DecodeError, ValueError) as error:
         raise DataError(f"{path} is not an ONNX file, or incomplete") from error
-    if _has_external_data(model.graph):
+    if _has_external_data(model):
         raise DataError(
             f"{path} keeps weights in other files (external data), which partt does not read: make it one "
             "file with onnx.save(onnx.load(FILE), NEW_FILE)"
@@ -311,12 +348,13 @@ def _parse(path: Path, contents: bytes) -> Any:
     return model
 
 
-def _has_external_data(graph: Any) -> bool:
-    """Return whether a tensor of a graph, or of a subgraph, is stored in another file."""
-    tensors = list(graph.initializer)
-    for node in graph.node:
-        for attribute in node.attribute:
-            tensors += [attribute.t, *attribute.tensors]
-            if any(_has_external_data(inner) for inner in (attribute.g, *attribute.graphs)):
+def _has_external_data(message: Any) -> bool:
+    """Return whether a tensor anywhere in a model (graph, subgraphs, functions) is stored in another file."""
+    if message.DESCRIPTOR.name == "TensorProto":
+        return bool(message.data_location == 1 or message.external_data)  # 1: TensorProto.EXTERNAL
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            inner = [value] if hasattr(value, "DESCRIPTOR") else value
+            if any(_has_external_data(part) for part in inner):
                 return True
-    return any(tensor.data_location == 1 for tensor in tensors)  # TensorProto.EXTERNAL
+    return False

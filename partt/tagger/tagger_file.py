@@ -16,31 +16,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import safetensors
 import safetensors.torch
 import torch
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from torch import Tensor
 
 import partt
 from partt.atomic_files import atomic_path
 from partt.config import Record, parse_record
 from partt.data.config.data_config import DataConfig
-from partt.data.jagged import Column, Jagged, Table, num_jets
+from partt.data.jagged import Column, Jagged, Table, jagged_fault, num_jets
 from partt.data.jet_batch import JetBatch, Positions, take_inputs
 from partt.data.packing import pack
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError
 from partt.jet_inputs import JetInputs
 from partt.jobs.devices import choose_device
+from partt.model.config_types import Width
 from partt.model.heads import CLASSES
 from partt.model.network import Network, Outputs
 from partt.model.registry import build_network, network_config
 from partt.model.state_dicts import renamed_from_format_1, with_prefix, without_prefix
+from partt.regular_files import require_regular
 from partt.tagger.inference import BatchScores, Each, TaggedJets, score_jets
 from partt.tagger.tagger import Tagger
 
@@ -49,6 +51,11 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 2
 SUFFIX = ".safetensors"
+MAX_BYTES = 2**30
+MAX_HEADER_BYTES = 4_000_000
+MAX_REFERENCE_PAIRS = 10**7  # of particles in the same jet, which bounds the memory of the outputs
+DTYPES = {torch.float64, torch.float32, torch.float16, torch.bool, torch.uint8, torch.uint16, torch.uint32,
+          torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64}  # fmt: skip
 RELATIVE_TOLERANCE = 1e-6  # of the reference outputs, in float64
 # Particles of a batch: enough for groups of similar length, few enough to share batches between threads.
 ROWS_PER_BATCH = {"cpu": 8192}
@@ -135,7 +142,8 @@ class _Header(Record):
     format_version: Literal[1, 2]
     network: str
     network_config: dict[str, Any]
-    heads: dict[str, int] | None = None  # head -> number of outputs; None: only the classes
+    # head -> number of outputs; None: only the classes
+    heads: Annotated[dict[str, Width], Field(max_length=100)] | None = None
     class_names: list[str]
     data_config: str
     versions: dict[str, str]
@@ -202,7 +210,7 @@ def read_tagger(path: Path) -> TorchTagger:
         weights = renamed_from_format_1(weights)
         expected = {CLASSES: tensors["reference.logits"]} if "reference.logits" in tensors else {}
     network = _build(path, header, data_config, weights)
-    reference_jets = _reference_columns(path, tensors)
+    reference_jets = _reference_columns(path, tensors, data_config.particles.length)
     tagger = TorchTagger(network, data_config, reference_jets, header.versions, metadata["sha256"])
     _check_reference(path, tagger, expected)
     return tagger
@@ -223,14 +231,26 @@ def reference_outputs(tagger: TorchTagger) -> Outputs:
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    require_regular(path, max_bytes=MAX_BYTES)
     try:
+        with path.open("rb") as start:
+            header_bytes = int.from_bytes(start.read(8), "little")
+        if header_bytes > MAX_HEADER_BYTES:
+            raise ValueError(f"its header has {header_bytes} bytes; at most {MAX_HEADER_BYTES} are read")
         with safetensors.safe_open(path, framework="pt", device="cpu") as file:
             metadata = file.metadata() or {}
-            return metadata, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    except (safetensors.SafetensorError, ValueError, RuntimeError) as error:
-        raise DataError(f"{path} is not a tagger file, or incomplete: {error}") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # a broken file can make its reader raise anything
+        detail = " ".join(str(error).split())
+        raise DataError(f"{path} is not a tagger file, or incomplete: {detail}") from error
+    for name, tensor in tensors.items():
+        if tensor.dtype not in DTYPES:
+            raise DataError(f"{path}: {name[:100]} is {tensor.dtype}, which no tagger file of partt has")
+    return metadata, tensors
 
 
 def _read_header(path: Path, metadata: Mapping[str, str]) -> _Header:
@@ -246,12 +266,15 @@ def _read_header(path: Path, metadata: Mapping[str, str]) -> _Header:
             )
         return _Header.model_validate(data)
     except (KeyError, ValueError, RecursionError, ValidationError) as error:
-        raise DataError(f"{path} is damaged: its header cannot be read ({error})") from error
+        detail = " ".join(str(error).split())[:300]
+        raise DataError(f"{path} is damaged: its header cannot be read ({detail})") from error
 
 
 def _build(path: Path, header: _Header, data_config: DataConfig, weights: Mapping[str, Tensor]) -> Network:
     """Build the network and load its weights; memory is allocated after the shapes are checked."""
     shape, heads = data_config.input_shape, header.heads or {CLASSES: len(header.class_names)}
+    if heads.get(CLASSES, len(header.class_names)) != len(header.class_names):
+        raise DataError(f"{path} is damaged: {heads[CLASSES]} outputs for {len(header.class_names)} classes")
     try:
         config = network_config(header.network, header.network_config)
         with torch.device("meta"):
@@ -269,24 +292,48 @@ def _build(path: Path, header: _Header, data_config: DataConfig, weights: Mappin
     return network.eval()
 
 
-def _reference_columns(path: Path, tensors: Mapping[str, Tensor]) -> Table:
+def _reference_columns(path: Path, tensors: Mapping[str, Tensor], cut: int | None) -> Table:
+    """Return the reference jets, of which the network takes the first `cut` particles."""
     columns: dict[str, Column] = {}
     for name, tensor in tensors.items():
         if not name.startswith("reference.contents."):
             continue
         branch = name.removeprefix("reference.contents.")
         offsets = tensors.get(f"reference.offsets.{branch}")
-        columns[branch] = tensor.numpy() if offsets is None else Jagged(tensor.numpy(), offsets.numpy())
-    if not columns:
+        contents = tensor.numpy()
+        fault = "not one-dimensional" if contents.ndim != 1 else None
+        if offsets is not None:
+            fault = fault or jagged_fault(contents, offsets.numpy())
+        if fault is not None:
+            raise DataError(f"{path} is damaged: its reference jets: {branch[:100]}: {fault}")
+        columns[branch] = contents if offsets is None else Jagged(contents, offsets.numpy())
+    numbers = {len(column) for column in columns.values()}
+    if not numbers or 0 in numbers:
         raise DataError(f"{path} is damaged: it has no reference jets")
+    if len(numbers) > 1:
+        raise DataError(f"{path} is damaged: its reference jets have columns of different lengths")
+    lengths = [column.lengths.astype(float) for column in columns.values() if isinstance(column, Jagged)]
+    pairs = [(np.minimum(of_jets, cut or np.inf) ** 2).sum() for of_jets in lengths]
+    if max([*numbers, *pairs]) > MAX_REFERENCE_PAIRS:
+        raise DataError(f"{path} is damaged: its reference jets have too many particles")
     return columns
 
 
 def _check_reference(path: Path, tagger: TorchTagger, expected: Mapping[str, Tensor]) -> None:
-    computed = reference_outputs(tagger)
+    try:
+        computed = reference_outputs(tagger)
+    except (ConfigError, DataError) as error:
+        raise DataError(f"{path}: {error}") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # columns that no data config gives
+        detail = " ".join(str(error).split())[:300]
+        raise DataError(f"{path} is damaged: its reference jets cannot be computed: {detail}") from error
     for head, values in computed.items():
         if head not in expected or expected[head].shape != values.shape:
             raise DataError(f"{path} is damaged: its reference outputs are missing or have the wrong shape")
+        if not (expected[head].isfinite().all() and values.isfinite().all()):
+            raise DataError(f"{path} is damaged: outputs of its reference jets are NaN or infinite")
         scale = float(expected[head].abs().max()) if expected[head].numel() else 0.0
         difference = float((values - expected[head]).abs().max()) if values.numel() else 0.0
         if not difference <= RELATIVE_TOLERANCE * scale:

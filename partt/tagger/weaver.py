@@ -45,8 +45,14 @@ def import_weaver(
         )
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        detail = " ".join(str(error).split())[:300]
+        raise DataError(f"{path}: its weights have shapes that do not fit together: {detail}") from error
     num_classes = len(data_config.class_names)
-    network = build_network(arch, config, data_config.input_shape, {CLASSES: num_classes})
+    try:
+        network = build_network(arch, config, data_config.input_shape, {CLASSES: num_classes})
+    except ConfigError as error:
+        raise DataError(f"{path}: {error}") from error
     try:
         network.load_state_dict(state)
     except RuntimeError as error:

@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from partt.config import KeyFault, Record, load_record, shipped_file
 from partt.errors import ConfigError
 from partt.model.registry import network_config, network_names
 
+Count = Annotated[int, Field(ge=1, le=10**12)]
+NumJets = Annotated[int, Field(ge=1, le=2**20)]  # that are in memory together
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Patterns = Annotated[tuple[str, ...], Field(strict=False)]  # YAML has lists, not tuples
@@ -53,7 +55,7 @@ class ScheduleChoice(Record):
     """Learning rate against the step; partt.training.schedules has the formulas."""
 
     name: Literal["constant", "flat_decay", "cosine", "one_cycle"] = "constant"
-    warmup_steps: NonNegativeInt = 0
+    warmup_steps: Annotated[int, Field(ge=0, le=10**12)] = 0
     """steps in which the rate rises linearly from zero; not for one_cycle, which starts with a rise"""
     flat_fraction: Fraction = 0.7
     """flat_decay: fraction of the epochs before the decay"""
@@ -90,15 +92,15 @@ class Recipe(Record):
     model: ModelChoice
     optimizer: OptimizerChoice
     schedule: ScheduleChoice = ScheduleChoice()
-    batch_size: PositiveInt = 512
+    batch_size: NumJets = 512
     """jets per step of the optimizer, over all processes"""
-    accumulate: PositiveInt = 1
+    accumulate: NumJets = 1
     """forward passes per step, each with a part of the batch, to save memory"""
-    epochs: PositiveInt | None = None
+    epochs: Count | None = None
     """number of epochs of jets_per_epoch jets each"""
-    steps: PositiveInt | None = None
+    steps: Count | None = None
     """number of steps of the optimizer, instead of epochs"""
-    jets_per_epoch: PositiveInt | None = None
+    jets_per_epoch: Count | None = None
     """null: one pass over the files"""
     reweighting: Literal["sample", "loss"] = "sample"
     """how fitted weights of the data config are used: sample draws jets by weight, loss weights the loss"""
@@ -109,11 +111,11 @@ class Recipe(Record):
     """bfloat16: mixed precision, on a GPU"""
     metric: str | None = None
     """metric of the validation jets that chooses the best epoch: accuracy (default), auc or loss"""
-    patience: PositiveInt | None = None
+    patience: Count | None = None
     """stop after this many epochs without improvement"""
     checkpoint_minutes: NonNegativeFloat = 10.0
     """time between checkpoints within an epoch; 0: after every step"""
-    keep_checkpoints: PositiveInt = 2
+    keep_checkpoints: Count = 2
     """number of newest checkpoints to keep, in addition to the one of the best epoch"""
     fine_tuning: FineTuning = FineTuning()
 

@@ -242,7 +242,7 @@ def npz_faults():
         ("quarkgluon", changed(qg, y=np.ones(3)), "different numbers of jets: X (4, 3, 4), y (3,)"),
         ("quarkgluon", changed(qg, y=np.array([0, 1, 2, 1])), "entry 2: y must be 0 or 1, not 2"),
         ("quarkgluon", changed(qg, X=broken), "entry 2: X is not finite"),
-        ("quarkgluon", changed(qg, X=half), "entry 1: X[..., 3] is not a PDG code"),
+        ("quarkgluon", changed(qg, X=half), "entry 1: X[..., 3] is 0.5, which is not a PDG code"),
         ("quarkgluon", changed(qg, y=np.array(["a"] * 4)), "y is <U1 (4,); expected numbers"),
         ("quarkgluon", changed(qg, y=np.array([None] * 4)), "it holds Python objects"),
         ("quarkgluon", changed(qg, X=np.asfortranarray(qg["X"])), "stored column by column"),
@@ -298,7 +298,7 @@ def test_an_array_that_is_shorter_than_its_shape(tmp_path, capsys):
     with zipfile.ZipFile(tmp_path / "a.npz") as file, zipfile.ZipFile(tmp_path / "b.npz", "w") as other:
         other.writestr("X.npy", file.read("X.npy")[:-8])
         other.writestr("y.npy", file.read("y.npy") + b"more")
-    assert_refused("quarkgluon", tmp_path / "b.npz", "the array ends too early", capsys)
+    assert_refused("quarkgluon", tmp_path / "b.npz", "needs 384 bytes, but it has 376", capsys)
 
 
 @pytest.mark.parametrize(

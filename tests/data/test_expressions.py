@@ -251,7 +251,7 @@ def test_disagreeing_lengths_name_columns_and_jet():
         ("math.log(0)", "cannot compute `math.log(0)`"),
         ("np.sqrt(px, axis=1)", "takes no keyword 'axis'"),
         ("(px > 0) - (py > 0)", "cannot compute `(px > 0) - (py > 0)`: numpy boolean subtract"),
-        ("ak.pad_none(px, 10**9)", "must be a number between 1 and 4096"),
+        ("ak.pad_none(px, 10**9)", "must be a whole number between 1 and 4096"),
         ("np.nan_to_num(px, nan=py)", "keyword arguments take single numbers"),
         ("np.where(px > 0, px, None)", "takes columns and numbers only"),
         ("np.logical_not(None)", "takes columns and numbers only"),

@@ -22,8 +22,10 @@ from partt.data.config.sections import (
     Preprocess,
     Regex,
     Selection,
+    ShortText,
     Variable,
     Weights,
+    few,
 )
 from partt.data.formulas.definitions import check_definitions, parse_definitions
 from partt.data.formulas.expressions import Formula, inline, parse_formula
@@ -73,6 +75,7 @@ def _none_as_no_names(value: Any) -> Any:
 
 
 Empty = BeforeValidator(_none_as_empty)
+Few = BeforeValidator(few)
 NoNames = BeforeValidator(_none_as_no_names)
 
 
@@ -85,12 +88,15 @@ class DataConfig(Record):
     """which jets to use, a formula of variables with one value per jet; null: all"""
     test_time_selection: Selection = None
     """another selection for prediction; null: the same"""
-    file_magic: Annotated[Mapping[Name, Mapping[Regex, float]], Empty] = Field(default_factory=dict)
-    """new variable -> regular expression -> its value in files whose path matches; 0 in other files"""
-    branch_magic: Annotated[Mapping[Name, str], Empty] = Field(default_factory=dict)
-    """text in names of branches -> its replacement in the files"""
-    new_variables: Annotated[Mapping[Name, FormulaText], AfterValidator(check_definitions), Empty] = Field(
+    file_magic: Annotated[Mapping[Name, Annotated[Mapping[Regex, float], Few]], Few, Empty] = Field(
         default_factory=dict
+    )
+    """new variable -> regular expression, without lookaround and backreferences -> its value in files whose
+    path matches; 0 in other files"""
+    branch_magic: Annotated[Mapping[Name, ShortText], Few, Empty] = Field(default_factory=dict)
+    """text in names of branches -> its replacement in the files"""
+    new_variables: Annotated[Mapping[Name, FormulaText], AfterValidator(check_definitions), Few, Empty] = (
+        Field(default_factory=dict)
     )
     """new variable -> formula, in any order"""
     preprocess: Annotated[Preprocess, Empty] = Preprocess()

@@ -8,6 +8,8 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -22,11 +24,21 @@ from partt.config import KeyFault, Record
 from partt.data.formulas.expressions import Formula, parse_formula
 from partt.errors import ConfigError
 
+MAX_NAME = 1000  # characters
+MAX_ENTRIES = 10_000  # of a list or mapping
+
 Item = TypeVar("Item")
 
 
+def few(value: Any) -> Any:
+    """Return a list or mapping; raise an error if it is too long, before its entries are validated."""
+    if isinstance(value, list | Mapping) and len(value) > MAX_ENTRIES:
+        raise ValueError(f"{len(value)} entries; at most {MAX_ENTRIES} are supported")
+    return value
+
+
 def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(few(value)) if isinstance(value, list) else value
 
 
 def _lower(value: Any) -> Any:
@@ -34,9 +46,11 @@ def _lower(value: Any) -> Any:
 
 
 def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
+    seen: set[str] = set()
     for position, name in enumerate(names):
-        if name in names[:position]:
+        if name in seen:
             raise KeyFault((position,), f"duplicate name {name!r}")
+        seen.add(name)
     return names
 
 
@@ -51,9 +65,26 @@ def _formula(text: str) -> str:
 def _regex(text: str) -> str:
     try:
         re.compile(text)
-    except re.error as error:
-        raise ValueError(f"{text!r} is not a regular expression: {error}") from error
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{text[:60]!r} is not a regular expression: {error}") from error
+    try:
+        matches(text, "")
+    except ValueError as error:
+        raise ValueError(
+            f"{text[:60]!r} cannot be matched in bounded time ({error}): use no lookaround, no backreference "
+            "and no large repetition"
+        ) from error
     return text
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Tell whether a regular expression is found in a text, in a time linear in its length (RE2).
+
+    Python's `re` would backtrack for ever with some patterns.
+    """
+    readable = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    found: bool = pc.match_substring_regex(pa.scalar(readable), pattern).as_py()
+    return found
 
 
 def _bins(edges: tuple[float, ...]) -> tuple[float, ...]:
@@ -70,10 +101,11 @@ def _check_limits(clip_min: float, clip_max: float) -> None:
         raise ValueError(f"clip_min ({clip_min:g}) must be below clip_max ({clip_max:g})")
 
 
-Name = Annotated[str, Field(min_length=1)]
+ShortText = Annotated[str, Field(max_length=MAX_NAME)]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 FormulaText = Annotated[str, AfterValidator(_formula)]
 Selection = Annotated[FormulaText | None, BeforeValidator(lambda text: None if text == "" else text)]
-Regex = Annotated[str, AfterValidator(_regex)]
+Regex = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(_regex)]
 Tuple = Annotated[tuple[Item, ...], BeforeValidator(_tuple), PlainSerializer(list)]
 Names = Annotated[Tuple[Name], AfterValidator(_unique)]
 Edges = Annotated[Tuple[float], AfterValidator(_bins)]

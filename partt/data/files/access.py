@@ -6,6 +6,7 @@ No file stays open between calls, so many files need few descriptors and a forke
 import atexit
 import os
 import re
+import stat
 import sys
 import time
 import warnings
@@ -19,6 +20,7 @@ import fsspec
 import fsspec.config
 
 from partt.errors import DataError, ParttError
+from partt.regular_files import require_regular
 
 RETRY_DELAYS = (0.5, 1.0)  # seconds before the second and third attempt of a remote read
 MERGE_GAP = 65536  # bytes between two ranges that are cheaper to read than a second request
@@ -69,8 +71,9 @@ def filesystem(url: str) -> tuple[Any, str]:
         fs, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
         raise DataError(f"{url}: {error}; install it with: pip install 'partt[remote]'") from error
-    except ValueError as error:
-        raise DataError(f"{url}: not a URL that can be read: {error}") from error
+    except Exception as error:  # each file system has its own errors; some connect at once (ftp)
+        detail = f"{type(error).__name__}: {_one_line(error)}".removesuffix(": ")
+        raise DataError(f"{url}: not a URL that can be read: {detail}") from error
     if "XRootD" in sys.modules:
         _silence_xrootd_at_exit()
     return fs, path
@@ -88,6 +91,8 @@ def file_stamp(url: str) -> Stamp:
     """Return what changes when a file changes: size, time and inode, or size and the server's versions."""
     if not is_remote(url):
         status = os.stat(local_path(url))  # noqa: PTH116 - called for each chunk, and faster
+        if not stat.S_ISREG(status.st_mode):
+            require_regular(local_path(url))
         return status.st_size, status.st_mtime_ns, status.st_ino
     fs, path = filesystem(url)
     info = fs.info(path)

@@ -10,6 +10,7 @@ from partt.config import did_you_mean
 from partt.data.jagged import Column, Jagged
 from partt.errors import DataError
 
+MAX_ENTRIES = 2**32
 NOTE = "partt"  # name of the ROOT object, or key of the parquet metadata, that holds a file's note
 
 
@@ -34,10 +35,12 @@ def make_chunks(boundaries: Iterable[int], max_chunk: int) -> tuple[tuple[int, i
     """Turn boundaries, from 0 to the number of entries, into ranges of at most `max_chunk` entries.
 
     Ranges end at boundaries, except where two boundaries are more than `max_chunk` apart: such a range is
-    cut into equal parts.
+    cut into equal parts. Impossible boundaries are a ValueError.
     """
     chunks: list[tuple[int, int]] = []
     edges = sorted(set(boundaries))  # parquet may have row groups without rows
+    if edges and not 0 <= edges[0] <= edges[-1] <= MAX_ENTRIES:  # a flipped bit makes 2^62 of a thousand
+        raise ValueError(f"{edges[-1]} entries: a file holds at most {MAX_ENTRIES}, so it is damaged")
     for first, last in pairwise(edges):
         if chunks and last - chunks[-1][0] <= max_chunk:
             chunks[-1] = (chunks[-1][0], last)

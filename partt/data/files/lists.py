@@ -9,6 +9,9 @@ from pathlib import Path
 
 from partt.data.files.access import filesystem, is_remote, local_path, with_retries
 from partt.errors import DataError
+from partt.regular_files import require_regular
+
+MAX_LIST_BYTES = 100_000_000
 
 # A name ends at the first colon, unless that colon belongs to a URL: "root://", "simplecache::root://".
 _NAMED = re.compile(r"(?P<sample>[^:/\\@*?\[\]]+):(?!//|:)(?P<location>.+)", re.DOTALL)
@@ -52,6 +55,7 @@ def _with_lists(
             yield argument, sample, location, folder
             continue
         path = folder / local_path(location[1:])
+        require_regular(path, max_bytes=MAX_LIST_BYTES)
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:

@@ -16,6 +16,7 @@ from partt.data.files.cache import FILE_CACHE
 from partt.data.files.info import NOTE, FileInfo, check_identity, check_request, make_chunks
 from partt.data.jagged import Array, Column, Jagged, Table
 from partt.errors import DataError
+from partt.regular_files import require_regular
 
 
 def inspect(url: str, max_chunk: int) -> FileInfo:
@@ -91,13 +92,17 @@ def _open(url: str) -> Iterator[pa.parquet.ParquetFile]:
         with fs.open(path, "rb") as source, pa.parquet.ParquetFile(source) as file:
             yield file
     else:
+        require_regular(local_path(url))
         with open(local_path(url), "rb") as source, pa.parquet.ParquetFile(source) as file:  # noqa: PTH123
             yield file
 
 
 def _info(url: str, file: pa.parquet.ParquetFile, max_chunk: int) -> FileInfo:
     types = {field.name: _type_name(field.type) for field in file.schema_arrow}
-    chunks = make_chunks(_row_group_edges(file), max_chunk)
+    edges = _row_group_edges(file)
+    if edges[-1] != file.metadata.num_rows:
+        raise ValueError(f"{file.metadata.num_rows} rows, but {edges[-1]} in its row groups")
+    chunks = make_chunks(edges, max_chunk)
     return FileInfo(url, "", file.metadata.num_rows, types, chunks, _identity(url, file))
 
 

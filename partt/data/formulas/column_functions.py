@@ -241,10 +241,10 @@ def inside_jets(function: Function, keywords: str = "") -> Function:
     return call
 
 
-def pad_none(column: Value, target: int, axis: int = 1, *, clip: bool = False) -> Value:
+def pad_none(column: Value, target: Value, axis: int = 1, *, clip: bool = False) -> Value:
     """Pad each jet with missing values to a minimum length; `clip` also cuts longer ones."""
-    if target not in range(1, MAX_VALUES_PER_JET + 1):
-        raise ValueError(f"the length must be a number between 1 and {MAX_VALUES_PER_JET}")
+    if not isinstance(target, int) or target not in range(1, MAX_VALUES_PER_JET + 1):
+        raise ValueError(f"the length must be a whole number between 1 and {MAX_VALUES_PER_JET}")
     _check_axis(axis)
     return to_column(ak.pad_none(_per_particle(column), target, axis=1, clip=bool(clip)))
 

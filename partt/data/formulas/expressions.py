@@ -9,6 +9,7 @@ import copy
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from partt.data.formulas.column_functions import LengthsDisagreeError, Value
 from partt.data.formulas.functions import NUMPY_FUNCTIONS, FunctionTable
 from partt.data.formulas.grammar import check_depth, check_syntax, function_name, refused, shorten
 from partt.data.jagged import Column, Table
-from partt.errors import ConfigError
+from partt.errors import ConfigError, ParttError
 
 MAX_LENGTH = 4096
 
@@ -39,6 +40,7 @@ class Formula:
 # --- parsing --------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=20_000)  # a config parses each formula several times
 def parse_formula(text: str) -> Formula:
     """Parse a formula; whatever is not part of the language is a ConfigError."""
     if len(text) > MAX_LENGTH:
@@ -156,6 +158,8 @@ class _Walker:
         except LengthsDisagreeError as error:
             left, right = (shorten(ast.unparse(arguments[position])) for position in error.positions)
             raise error.naming(left, right) from error
-        except (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError) as error:
+        except (ParttError, MemoryError, RecursionError):
+            raise
+        except Exception as error:  # numpy and awkward raise anything for arguments that they do not expect
             reason = (str(error).splitlines() or ["failed"])[0]
             raise ConfigError(f"cannot compute `{shorten(ast.unparse(node))}`: {reason}") from error

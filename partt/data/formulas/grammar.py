@@ -10,6 +10,7 @@ from partt.data.formulas.functions import CONSTANTS, NUMPY_FUNCTIONS, PYTHON_OPE
 from partt.errors import ConfigError
 
 MAX_DEPTH = 50
+MAX_INDEX = 2**31 - 1
 MODULES = {"np": "np", "numpy": "np", "ak": "ak", "awkward": "ak", "math": "math"}
 KEYWORDS = (
     "axis keepdims a_min a_max nan posinf neginf decimals fill_value value ascending stable target clip"
@@ -163,6 +164,11 @@ def _check_index(node: ast.expr) -> ast.expr:
     bounds = [bound and _check_argument(bound) for bound in (node.lower, node.upper, node.step)]
     if not all(bound is None or isinstance(bound, ast.Constant) for bound in bounds):
         raise refused(node, "the bounds of a slice must be constants")
+    numbers = [bound.value for bound in bounds if isinstance(bound, ast.Constant) and bound.value is not None]
+    if not all(isinstance(number, int) and abs(number) <= MAX_INDEX for number in numbers):
+        raise refused(node, f"the bounds of a slice must be whole numbers up to {MAX_INDEX}")
+    if isinstance(bounds[2], ast.Constant) and bounds[2].value == 0:
+        raise refused(node, "the step of a slice must not be 0")
     return ast.Slice(*bounds)
 
 

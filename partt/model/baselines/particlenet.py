@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Annotated, cast
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 from weaver.nn.model.ParticleNet import ParticleNet as WeaverParticleNet
@@ -17,7 +17,7 @@ from weaver.nn.model.ParticleNet import ParticleNet as WeaverParticleNet
 from partt.config import Record
 from partt.jet_inputs import Collection, InputShape, JetInputs, PaddedInputs
 from partt.model.baselines.pfn import sum_over_jets
-from partt.model.config_types import Probability, Widths
+from partt.model.config_types import MAX_LAYERS, Probability, Width, Widths
 from partt.model.grouping import JetGroup, group_jets, take_rows
 from partt.model.heads import HeadConfig
 from partt.model.network import Backbone, Embeddings
@@ -30,13 +30,13 @@ JETS_AT_A_TIME_ELSEWHERE = 1024
 class ParticleNetConfig(Record):
     """Shape of a ParticleNet; the defaults are the network published with JetClass."""
 
-    num_neighbours: PositiveInt = 16
-    convolutions: Annotated[tuple[Widths, ...], Field(strict=False)] = (
+    num_neighbours: Width = 16
+    convolutions: Annotated[tuple[Widths, ...], Field(strict=False, max_length=MAX_LAYERS)] = (
         (64, 64, 64),
         (128, 128, 128),
         (256, 256, 256),
     )
-    hidden_width: PositiveInt = 256
+    hidden_width: Width = 256
     dropout: Probability = 0.1
 
 

@@ -7,13 +7,12 @@ padded jet, F features, W channels, D width of the embedding.
 from typing import cast
 
 import torch
-from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from partt.config import Record
 from partt.jet_inputs import InputShape, JetInputs, PaddedInputs
 from partt.model.baselines.pfn import sum_over_jets
-from partt.model.config_types import Probability, Widths
+from partt.model.config_types import Probability, Width, Widths
 from partt.model.embeddings import batch_norm
 from partt.model.grouping import jet_of_row
 from partt.model.heads import HeadConfig
@@ -23,9 +22,9 @@ from partt.model.network import Backbone, Embeddings
 class PCNNConfig(Record):
     """Channels of the first convolution and of the residual units, and hidden layer of the head."""
 
-    first_width: PositiveInt = 32
+    first_width: Width = 32
     unit_widths: Widths = (64, 64, 64, 64, 128, 128)
-    hidden_width: PositiveInt = 512
+    hidden_width: Width = 512
     dropout: Probability = 0.2
 
 

@@ -6,13 +6,12 @@ Axes: B jets, T particles of all jets, P slots of the padded batch, F features, 
 from typing import Any, Literal, cast
 
 import torch
-from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from partt.config import Record
 from partt.jet_inputs import InputShape, JetInputs, PaddedInputs
-from partt.model.config_types import Probability
+from partt.model.config_types import NumLayers, Probability, Width
 from partt.model.embeddings import batch_norm
 from partt.model.exporting import is_exporting
 from partt.model.grouping import jet_of_row, pad_jets, take_rows
@@ -24,8 +23,8 @@ class RecurrentConfig(Record):
     """Kind and size of the recurrent network."""
 
     cell: Literal["gru", "lstm"] = "gru"
-    width: PositiveInt = 128
-    num_layers: PositiveInt = 2
+    width: Width = 128
+    num_layers: NumLayers = 2
     dropout: Probability = 0.1
 
 

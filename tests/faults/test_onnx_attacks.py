@@ -1,0 +1,202 @@
+"""Hostile ONNX files: one line that names the file, soon; nothing outside of the file is read."""
+
+import os
+import random
+
+import onnx
+import pytest
+
+from attacks import NUM_ATTACKS, outcome
+from jets import make_jets
+from partt.exporting.export import export
+from partt.tagger.loading import load_tagger
+from partt.tagger.onnx_file import fingerprint
+from small_networks import make_tagger
+
+
+@pytest.fixture(scope="module")
+def contents(tmp_path_factory) -> bytes:
+    path = tmp_path_factory.mktemp("onnx") / "tagger.onnx"
+    export(make_tagger("pfn", "jetclass_full", make_jets(6, seed=2)), path)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "tagger.onnx"
+
+
+def write(path, model) -> None:
+    """Write a model with the sha256 that belongs to its contents."""
+    metadata = {item.key: item.value for item in model.metadata_props if item.key != "sha256"}
+    onnx.helper.set_model_props(model, metadata)
+    onnx.helper.set_model_props(model, {**metadata, "sha256": fingerprint(model)})
+    path.write_bytes(model.SerializeToString())
+
+
+def refused(path) -> str:
+    message = outcome(lambda: load_tagger(path))
+    assert message is not None
+    assert str(path) in message
+    return message
+
+
+def changed(contents, path, change):
+    model = onnx.load_model_from_string(contents)
+    change(model)
+    write(path, model)
+    return refused(path)
+
+
+def test_removed_outputs(contents, path):
+    def keep_one(model):
+        del model.graph.output[1:]
+
+    assert "outputs" in changed(contents, path, keep_one)
+
+
+def test_exchanged_outputs(contents, path):
+    def exchange(model):
+        first, second = model.graph.output[0].name, model.graph.output[1].name
+        outputs = [*model.graph.output]
+        del model.graph.output[:]
+        model.graph.output.extend([outputs[1], outputs[0], *outputs[2:]])
+        assert [first, second] == [model.graph.output[1].name, model.graph.output[0].name]
+
+    assert "outputs" in changed(contents, path, exchange)
+
+
+def external(name):
+    tensor = onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, [1], [0.0])
+    tensor.ClearField("float_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    entry = tensor.external_data.add()
+    entry.key, entry.value = "location", "/etc/passwd"
+    return tensor
+
+
+def with_external_function(model):
+    node = onnx.helper.make_node("Constant", [], ["y"], value=external("t"))
+    opset = [onnx.helper.make_opsetid("", 20)]
+    model.functions.append(onnx.helper.make_function("partt", "f", [], ["y"], [node], opset))
+
+
+def with_external_sparse(model):
+    sparse = model.graph.sparse_initializer.add()
+    sparse.values.CopyFrom(external("values"))
+
+
+def with_external_subgraph(model):
+    node = onnx.helper.make_node("Constant", [], ["y"], value=external("t"))
+    inner = onnx.helper.make_graph([node], "inner", [], [])
+    model.graph.node.append(onnx.helper.make_node("If", ["c"], ["z"], then_branch=inner, else_branch=inner))
+
+
+def with_external_training(model):
+    model.training_info.add().initialization.initializer.append(external("t"))
+
+
+@pytest.mark.parametrize(
+    "change", [with_external_function, with_external_sparse, with_external_subgraph, with_external_training]
+)
+def test_external_data_anywhere(contents, path, change):
+    assert "external data" in changed(contents, path, change)
+
+
+def test_functions_belong_to_the_sha256(contents, path):
+    model = onnx.load_model_from_string(contents)
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    model.functions.append(
+        onnx.helper.make_function("partt", "f", ["x"], ["y"], [node], [onnx.helper.make_opsetid("", 20)])
+    )
+    path.write_bytes(model.SerializeToString())
+    assert "sha256" in refused(path)
+
+
+def set_metadata(key, value):
+    def change(model):
+        metadata = {item.key: item.value for item in model.metadata_props}
+        onnx.helper.set_model_props(model, {**metadata, key: value})
+
+    return change
+
+
+def set_version(version):
+    def change(model):
+        model.ir_version = version
+
+    return change
+
+
+def set_opset(model):
+    model.opset_import[0].version = 10**6
+
+
+def unknown_operator(model):
+    model.graph.node[0].op_type = "NoSuchOperator"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        set_version(10**6),
+        set_metadata("units", "[" * 100_000),
+        set_metadata("class_names", '["' + "a" * 10**6 + '"]'),
+        set_metadata("class_names", '["QCD"]'),
+        set_metadata("data_config", "a: !!bool foo"),
+        set_metadata("versions", "1" * 10_000),
+        set_metadata("format_version", "²"),
+        set_opset,
+        unknown_operator,
+    ],
+    ids=range(9),
+)
+def test_versions_and_metadata(contents, path, change):
+    changed(contents, path, change)
+
+
+def test_a_pipe(path):
+    os.mkfifo(path)
+    assert "not a regular file" in refused(path)
+
+
+def test_a_sparse_file(path):
+    with path.open("wb") as file:
+        file.truncate(3 * 2**30)
+    assert "bytes" in refused(path)
+
+
+def test_attacks(contents, path):
+    """Flipped bytes, and random changes of nodes, outputs and weights with the right sha256."""
+    for seed in range(NUM_ATTACKS):
+        rng = random.Random(seed)
+        if seed % 2:
+            data = bytearray(contents)
+            for _ in range(rng.randint(1, 5)):
+                data[rng.randrange(len(data))] = rng.randrange(256)
+            path.write_bytes(data)
+        else:
+            model = onnx.load_model_from_string(contents)
+            for _ in range(rng.randint(1, 3)):
+                node = rng.choice(model.graph.node)
+                weight = rng.choice(model.graph.initializer)
+                match rng.randrange(7):
+                    case 0:
+                        node.op_type = rng.choice(["Add", "Loop", "If", "", "Softmax", "Reshape"])
+                    case 1:
+                        del node.input[:]
+                    case 2:
+                        model.graph.node.remove(node)
+                    case 3:
+                        weight.dims[:] = [rng.choice([-1, 0, 10**12])]
+                    case 4:
+                        weight.data_type = rng.randrange(30)
+                    case 5:
+                        del model.graph.output[rng.randrange(len(model.graph.output)) :]
+                    case _:
+                        node.output[0] = rng.choice(model.graph.node).output[0]
+            write(path, model)
+        try:
+            outcome(lambda: load_tagger(path))
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error
