@@ -70,13 +70,18 @@ def read_scores(
                     scores=np.stack([flat[column] for column in file.score_columns.values()]),
                     labels=file.labels(flat, start),
                     weights=flat[weights] if weights else None,
-                    observers={name: flat[name].astype(np.float32, copy=False) for name in observers},
+                    observers={name: _float32(flat[name]) for name in observers},
                     selected=flat[SELECTED] != 0 if flag else np.ones(stop - start, dtype=bool),
                 )
             )
             done += stop - start
             progress(done, total)
     return collector.finish(tuple(file.info.url for file in files), _origin(files))
+
+
+def _float32(values: Array) -> Array:
+    with np.errstate(over="ignore"):  # larger numbers become infinite, and are in no bin
+        return values.astype(np.float32, copy=False)
 
 
 def _per_jet(info: FileInfo, name: str, column: Any) -> Array:
@@ -134,6 +139,6 @@ def _origin(files: Sequence[ScoreFile]) -> Mapping[str, Any]:
     path = Path(local_path(url)).parent / SUMMARY_FILE
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
