@@ -51,7 +51,8 @@ def write_summary(folder: Path, new: PredictSummary) -> PredictSummary:
     path = folder / SUMMARY_FILE
     with alone(folder):
         try:
-            before = PredictSummary.model_validate_json(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8") if path.is_file() else ""
+            before = PredictSummary.model_validate_json(text)
         except (OSError, ValueError):
             before = None
         if before is not None and _settings(before) == _settings(new):
@@ -71,10 +72,17 @@ def _settings(summary: PredictSummary) -> tuple[str, list[str], dict[str, Any]]:
     return summary.tagger_sha256, summary.class_names, summary.options
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # no path at all: somebody has changed predict.json
+        return False
+
+
 def _merged(folder: Path, before: PredictSummary, new: PredictSummary) -> PredictSummary:
     known = {entry.input for entry in new.outputs} | {file.input for file in new.bad_files}
     others = [
-        entry for entry in before.outputs if entry.input not in known and (folder / entry.output).exists()
+        entry for entry in before.outputs if entry.input not in known and _exists(folder / entry.output)
     ]
     bad_files = [file for file in before.bad_files if file.input not in known]
     outputs = sorted([*others, *new.outputs], key=lambda entry: entry.output)

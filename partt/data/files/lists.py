@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from partt.data.files.access import filesystem, is_remote, local_path, with_retries
-from partt.errors import DataError
+from partt.errors import DataError, is_utf8
 
 # A name ends at the first colon, unless that colon belongs to a URL: "root://", "simplecache::root://".
 _NAMED = re.compile(r"(?P<sample>[^:/\\@*?\[\]]+):(?!//|:)(?P<location>.+)", re.DOTALL)
@@ -36,6 +36,8 @@ def expand_files(arguments: Sequence[str]) -> tuple[InputFile, ...]:
             if key in given_by:
                 both = f"{given_by[key]!r} and by {argument!r}"
                 raise DataError(f"{url} is given twice, by {both}; remove it from one of them")
+            if not is_utf8(url):
+                raise DataError(f"{url!r}: the name is not valid UTF-8; rename the file")
             given_by[key] = argument
             files.append(InputFile(sample, url))
     return tuple(files)
