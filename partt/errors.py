@@ -33,3 +33,8 @@ class OutputError(ParttError):
     """An output could not be written: no permission, disk full, a worker died."""
 
     exit_code = 5
+
+
+def is_utf8(name: str) -> bool:
+    """Tell whether a file name is valid UTF-8; others cannot be written to outputs or sent to servers."""
+    return not any("\ud800" <= sign <= "\udfff" for sign in name)

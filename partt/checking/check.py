@@ -30,6 +30,7 @@ from partt.data.variables import (
     read_variables,
     renamed_branch,
     require_branches,
+    scan,
     select,
 )
 from partt.errors import ConfigError, DataError, ParttError
@@ -67,10 +68,11 @@ def check(
         named = [InputFile(f"{prefix}{file.sample or '(all)'}", file.url) for file in inputs]
         opened[name] = list(_open(config, named, purpose, limit, report))
     files = [file for pairs in opened.values() for _, file in pairs]
+    to_fit = [file for _, file in next(iter(opened.values()))]  # a training fits to its own files
     if purpose == "predict":
         _check_observers(config, files, report)
     _compare_types(files, file_branches(config, names_for(config, purpose)), report)
-    config = _fit(config, files, purpose, limit, report)
+    config = _fit(config, to_fit, purpose, report)
     units = UnitCheck()
     hashes: dict[str, npt.NDArray[np.uint64]] = {}
     done = 0
@@ -82,7 +84,7 @@ def check(
             if progress:
                 progress(done, len(files))
         hashes[name] = np.concatenate(parts)
-    _check_totals(config, purpose, report)
+    _check_totals(config, purpose, report, to_fit)
     _check_jets(config, report)
     units.report(report)
     find_duplicates({name: [file for _, file in pairs] for name, pairs in opened.items()}, hashes, report)
@@ -145,18 +147,21 @@ def _compare_types(files: Sequence[FileInfo], branches: Iterable[str], report: C
             report.warn(name, f"has different types: {found}")
 
 
-def _fit(
-    config: DataConfig, files: Sequence[FileInfo], purpose: Purpose, limit: int | None, report: CheckReport
-) -> DataConfig:
-    """Fit standardisation and weights; if that fails, continue with raw values and without weights."""
-    try:
-        config = fit_standardization(config, files)
-        return fit_reweighting(config, files) if purpose == "train" else config
-    except ParttError as error:
-        if limit is None:
-            report.error("data config", str(error))
-        else:
-            report.warn("data config", f"{error} (among the entries that were read; --deep reads them all)")
+def _fit(config: DataConfig, files: Sequence[FileInfo], purpose: Purpose, report: CheckReport) -> DataConfig:
+    """Fit standardisation and weights; if that fails, continue with raw values and without weights.
+
+    What fails for the first entries is tried again with all of them, as a job does.
+    """
+    fault = ""
+    for is_last in (False, True):
+        if is_last:
+            files = [inspect_file(file.url, config.treename) for file in files]
+        try:
+            fitted = fit_standardization(config, files)
+            return fit_reweighting(fitted, files) if purpose == "train" else fitted
+        except ParttError as error:
+            fault = str(error)
+    report.error("data config", fault)
     raw = {variable.name: replace(variable, to_fit=False) for variable in variables_to_fit(config)}
     return config.with_parameters(raw).replace(weights=None)
 
@@ -215,7 +220,9 @@ def _read_jets(
     return jet_hashes(variables)
 
 
-def _check_totals(config: DataConfig, purpose: Purpose, report: CheckReport) -> None:
+def _check_totals(
+    config: DataConfig, purpose: Purpose, report: CheckReport, files: Sequence[FileInfo]
+) -> None:
     if report.num_jets == 0:
         if not report.num_errors:
             text = f"no jet passes the selection {config.selection!r}, or there are no entries"
@@ -235,6 +242,10 @@ def _check_totals(config: DataConfig, purpose: Purpose, report: CheckReport) -> 
         if count == 0:
             report.warn(f"class {name}", "has no jets among those read: a network cannot learn it")
     filled = {name: count for name, count in counts.items() if count}
+    if not report.num_errors and len(filled) < 2 and (report.is_complete or _num_classes(config, files) < 2):
+        report.error(
+            "classes", f"all jets are {', '.join(filled)}: training needs jets of two classes or more"
+        )
     if filled and max(filled.values()) > MAX_CLASS_RATIO * min(filled.values()):
         most, least = max(filled, key=filled.__getitem__), min(filled, key=filled.__getitem__)
         report.warn(
@@ -273,3 +284,14 @@ def _check_jets(config: DataConfig, report: CheckReport) -> None:
             f"{fraction:.2%} have more than {config.particles.length} particles (up to {report.longest_jet}) "
             "and are cut; inputs.pf_features.length sets the limit",
         )
+
+
+def _num_classes(config: DataConfig, files: Sequence[FileInfo]) -> int:
+    """Count the classes in all entries of the files, until there are two."""
+    found: set[int] = set()
+    for file in files:
+        for selected in scan(config, inspect_file(file.url, config.treename)):
+            found.update(np.unique(labels_of(config, selected)).tolist())
+            if len(found) > 1:
+                return len(found)
+    return len(found)

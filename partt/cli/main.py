@@ -3,6 +3,7 @@
 import argparse
 import errno
 import importlib
+import io
 import os
 import shlex
 import sys
@@ -10,7 +11,7 @@ import traceback
 from collections.abc import Sequence
 
 import partt
-from partt.errors import OutputError, ParttError
+from partt.errors import ConfigError, OutputError, ParttError, is_utf8
 
 # verb -> summary; the code is partt/cli/<verb>.py, with add_arguments(parser) and run(arguments)
 VERBS = {
@@ -41,7 +42,15 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    options = parse(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # any name can be printed, to any terminal
+    words = sys.argv[1:] if arguments is None else arguments
+    foreign = next((word for word in words if not is_utf8(word)), None)
+    if foreign is not None:
+        print(f"partt: error: {foreign!r} is not valid UTF-8; rename the file", file=sys.stderr)
+        return ConfigError.exit_code
+    options = parse(words)
     try:
         code = int(options.run(options) or 0)
         sys.stdout.flush()

@@ -20,6 +20,7 @@ from partt.evaluation.passing import Floats
 NUM_BLOCKS = 256
 NUM_REPETITIONS = 200
 EDGES_PER_SAMPLE = 64
+SCORES_AT_ONCE = 10  # bounds the memory of many classes
 EDGE_JETS = 20_000  # of each class, used to choose the bins
 
 
@@ -36,31 +37,34 @@ def bootstrap(scores: ScoresByClass, seed: int = 0) -> Spread:
     random = np.random.default_rng(seed)
     num_classes = len(scores.class_names)
     present = present_classes(scores)
-    edges = [_edges(scores, number) for number in range(num_classes)]
     right = np.zeros(NUM_REPETITIONS)
     total = 0.0
-    histograms: dict[int, list[Floats]] = {}  # true class -> (R, B) of each score
+    drawn: dict[int, Floats] = {}  # true class -> (R, K), how often each block is taken
     for truth in present:
         jets = scores.jets[truth]
         num_blocks = min(NUM_BLOCKS, len(jets))
-        blocks = np.arange(len(jets)) % num_blocks
+        blocks = _blocks(jets)
         weights = jets.weights_or_ones()
-        times = random.poisson(1.0, (NUM_REPETITIONS, num_blocks)).astype(np.float64)
+        drawn[truth] = times = random.poisson(1.0, (NUM_REPETITIONS, num_blocks)).astype(np.float64)
         is_right = jets.scores.argmax(axis=0) == truth
         right_weight = times @ np.bincount(blocks, weights * is_right, minlength=num_blocks)
         weight = times @ np.bincount(blocks, weights, minlength=num_blocks)
         fraction = np.divide(right_weight, weight, out=np.full(NUM_REPETITIONS, np.nan), where=weight > 0)
         right += fraction * weights.sum()
         total += float(weights.sum())
-        histograms[truth] = [
-            times @ _block_histograms(jets, number, edges[number], blocks, weights)
-            for number in range(num_classes)
-        ]
     areas = np.full((NUM_REPETITIONS, num_classes, num_classes), np.nan)
-    for i in present:
+    for first in range(0, len(present), SCORES_AT_ONCE):
+        some = present[first : first + SCORES_AT_ONCE]
+        edges = [_edges(scores, i) for i in some]
+        ends = np.cumsum([len(values) + 1 for values in edges])[:-1]
+        histograms: dict[int, list[Floats]] = {}  # true class -> (R, B) of some scores
         for j in present:
-            if i != j:
-                areas[:, i, j] = _areas(histograms[i][i], histograms[j][i])
+            parts = [_block_histograms(scores.jets[j], i, own) for i, own in zip(some, edges, strict=True)]
+            histograms[j] = np.split(drawn[j] @ np.concatenate(parts, axis=1), ends, axis=1)
+        for position, i in enumerate(some):
+            for j in present:
+                if i != j:
+                    areas[:, i, j] = _areas(histograms[i][position], histograms[j][position])
     means = np.array([mean_area(repetition) for repetition in areas])
     return Spread(_deviation(right / total) if total > 0 else float("nan"), _deviation(means))
 
@@ -78,14 +82,14 @@ def _some(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return values[:: max(1, len(values) // EDGE_JETS)]
 
 
-def _block_histograms(
-    jets: ClassJets,
-    number: int,
-    edges: npt.NDArray[np.float32],
-    blocks: npt.NDArray[np.int64],
-    weights: Floats,
-) -> Floats:
+def _blocks(jets: ClassJets) -> npt.NDArray[np.int64]:
+    """Return the block of each jet."""
+    return np.arange(len(jets)) % min(NUM_BLOCKS, len(jets))
+
+
+def _block_histograms(jets: ClassJets, number: int, edges: npt.NDArray[np.float32]) -> Floats:
     """Return the weight (K, B) in each block and bin of a score."""
+    blocks, weights = _blocks(jets), jets.weights_or_ones()
     num_bins = len(edges) + 1
     cells = blocks * num_bins + np.searchsorted(edges, jets.scores[number], side="right")
     num_blocks = int(blocks.max()) + 1
@@ -96,9 +100,10 @@ def _block_histograms(
 def _areas(own: Floats, other: Floats) -> Floats:
     """Return the areas (R,) under the curves of binned scores (R, B); jets in one bin are ties."""
     below = np.cumsum(other, axis=1) - other / 2
-    product = own.sum(axis=1) * other.sum(axis=1)
+    totals = own.sum(axis=1), other.sum(axis=1)
+    is_known = (totals[0] > 0) & (totals[1] > 0)
     sums = (own * below).sum(axis=1)
-    return np.where(product > 0, sums / np.where(product > 0, product, 1.0), np.nan)
+    return np.where(is_known, sums / np.where(is_known, totals[0] * totals[1], 1.0), np.nan)
 
 
 def _deviation(values: Floats) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from partt.errors import ConfigError
 from partt.evaluation.jets import ScoresByClass
+from partt.evaluation.names import check_name
 from partt.evaluation.passing import Floats
 from partt.evaluation.presets import choose_discriminants
 from partt.evaluation.published import published_rows
@@ -17,6 +18,7 @@ from partt.evaluation.settings import (
     DEFAULT_OBSERVERS,
     EvaluationSettings,
     check_edges,
+    check_size,
     default_bins,
     mass_bins,
 )
@@ -58,6 +60,9 @@ def evaluate(
     sources = {name or "": scores, **(compare or {})}
     if len(sources) < 1 + len(compare or {}):
         raise ConfigError(f"two models are called {name!r}; give the first another --name")
+    for model in sources:
+        if model:
+            check_name("a model", model)
     if out is not None:
         from partt.evaluation.report import (  # noqa: PLC0415 - matplotlib, only for reports
             refuse_foreign_files,
@@ -84,6 +89,7 @@ def evaluate(
                 _require_observers(loaded, [*wanted, *([mass] if mass else [])])
                 all_bins = {**default_bins(loaded), **wanted}
                 settings = EvaluationSettings(chosen, requests, all_bins, mass_bins(loaded, mass))
+                check_size(settings)
                 applied = settings
             else:
                 applied = replace(settings, bins=None, mass=None)
@@ -143,7 +149,8 @@ def _require_observers(scores: ScoresByClass, names: Sequence[str]) -> None:
 
 
 def _default_name(summary: Summary) -> str:
-    return Path(summary.files[0]).stem if summary.files else "model"
+    stem = Path(summary.files[0]).stem if summary.files else "model"
+    return stem.encode("utf-8", "replace").decode()  # bytes of the name that are not UTF-8 become ?
 
 
 class _Tracker:

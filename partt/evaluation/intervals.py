@@ -7,6 +7,7 @@ from scipy.stats import norm
 
 from partt.evaluation.passing import Floats, Passing
 
+MAX_LOGARITHM = 500.0  # of a change; with negative weights it may be anything, and its exponential overflow
 COVERAGE = float(norm.cdf(1) - norm.cdf(-1))  # 68.27 %
 
 
@@ -66,7 +67,7 @@ def interval_at_fitted(sample: Passing, thresholds: Floats, fitted_on: Passing) 
     value, low, high = interval_at(sample, thresholds)
     passes = value > 0
     safe, safe_low = np.where(passes, value, 1.0), np.where(passes & (low > 0), low, 1.0)
-    change = np.abs(most - least) / 2 / safe
+    change = np.minimum(np.abs(most - least) / 2 / safe, MAX_LOGARITHM)
     lower = np.where(passes & (low > 0), value * np.exp(-np.hypot(np.log(safe / safe_low), change)), 0.0)
     upper = np.where(
         passes,

@@ -4,7 +4,8 @@ Axes: n jets of one true class, C classes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,11 @@ import numpy.typing as npt
 
 from partt.data.jagged import Array
 from partt.errors import DataError
+from partt.evaluation.names import check_class_names
 
 SCORE_TOLERANCE = 1e-4  # by which a score may be outside [0, 1]: half precision rounds
+ROUNDING = 1e-9  # relative to the sum of |weights|: positive and negative weights cancel
+MAX_EXPONENT = 40  # of two: weights beyond it are scaled, so that no square and no sum overflows
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +35,16 @@ class ClassJets:
     def weights_or_ones(self) -> npt.NDArray[np.float64]:
         """Return the weights (n,)."""
         return np.ones(len(self)) if self.weights is None else self.weights.astype(np.float64)
+
+    @cached_property
+    def total_weight(self) -> float:
+        """The weight of all jets, 0 if it is only rounding; a class without a positive one has no results."""
+        if self.weights is None:
+            return float(len(self))
+        total, scale = (
+            float(values.sum(dtype=np.float64)) for values in (self.weights, np.abs(self.weights))
+        )
+        return total if abs(total) > ROUNDING * scale else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +79,12 @@ def scores_from_arrays(
 
     Jets with a NaN score or weight, or with a negative label, are left out and counted.
     """
-    matrix = np.asarray(probabilities)
-    truth = np.asarray(labels)
+    matrix = _numbers("scores", probabilities)
+    truth = _numbers("labels", labels)
     if matrix.ndim != 2 or matrix.shape[1] != len(class_names):
         raise DataError(f"scores have shape {matrix.shape}; expected: (jets, {len(class_names)})")
-    columns = {name: np.asarray(values) for name, values in (observers or {}).items()}
-    weight = None if weights is None else np.asarray(weights)
+    columns = {name: _numbers(f"observer {name!r}", values) for name, values in (observers or {}).items()}
+    weight = None if weights is None else _numbers("weights", weights)
     for what, values in [
         ("labels", truth),
         *columns.items(),
@@ -79,6 +93,8 @@ def scores_from_arrays(
         if values is None or values.shape != (len(matrix),):
             shape = None if values is None else values.shape
             raise DataError(f"{what} have shape {shape}; expected: ({len(matrix)},), one for each jet")
+    if not (np.isnan(truth) | (truth == np.floor(truth))).all():
+        raise DataError("labels are positions in the list of classes: whole numbers, negative for no class")
     collector = JetCollector(tuple(class_names), tuple(columns), weighted=weight is not None)
     everything = np.ones(len(matrix), dtype=bool)
     collector.add(ScoredRows("the arrays", 0, matrix.T, truth, weight, columns, everything))
@@ -102,6 +118,7 @@ class JetCollector:
     """Sorts rows by true class, counts those left out, and joins the rest."""
 
     def __init__(self, class_names: tuple[str, ...], observers: tuple[str, ...], *, weighted: bool) -> None:
+        check_class_names(class_names)
         self._class_names = class_names
         self._observers = observers
         self._weighted = weighted
@@ -134,19 +151,24 @@ class JetCollector:
                 parts.append(
                     ClassJets(
                         np.clip(scores[:, own], 0, 1, dtype=np.float32, casting="unsafe"),
-                        None if weights is None else weights[own],
+                        None if weights is None else _as_floats(weights[own]),
                         {name: rows.observers[name][own] for name in self._observers},
                     )
                 )
 
     def finish(self, files: tuple[str, ...] = (), origin: Mapping[str, Any] | None = None) -> ScoresByClass:
         """Return all jets; the parts of a class are freed as soon as they are joined."""
-        jets = tuple(self._joined(parts) for parts in self._parts)
+        jets = _scaled(tuple(self._joined(parts) for parts in self._parts))
         left_out = {reason: count for reason, count in self._left_out.items() if count}
         scores = ScoresByClass(self._class_names, jets, self._num_rows, left_out, files, origin or {})
         if scores.num_jets == 0:
             reasons = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.items()) or "no rows"
             raise DataError(f"{', '.join(files[:3]) or 'the arrays'}: no jets left to evaluate ({reasons})")
+        if not any(some.total_weight > 0 for some in jets):
+            raise DataError(
+                f"{', '.join(files[:3]) or 'the arrays'}: no class has a positive total weight; "
+                "evaluate without weights, or with other ones"
+            )
         return scores
 
     def _leave_out(
@@ -170,3 +192,32 @@ class JetCollector:
         joined = np.concatenate([part.scores for part in parts], axis=1)
         parts.clear()
         return ClassJets(joined, np.concatenate(weights) if weights else None, observers)
+
+
+def _as_floats(weights: Array) -> Array:
+    """Return weights in float32 or float64; squares of integers and half precision would overflow."""
+    is_float = weights.dtype in (np.dtype(np.float32), np.dtype(np.float64))
+    return weights if is_float else weights.astype(np.float64)
+
+
+def _scaled(jets: tuple[ClassJets, ...]) -> tuple[ClassJets, ...]:
+    """Return jets whose weights are neither huge nor tiny: all are scaled by one power of two if they are."""
+    largest = max((float(np.abs(some.weights).max(initial=0.0)) for some in jets if some.weights is not None),
+                  default=0.0)  # fmt: skip
+    exponent = int(np.frexp(largest)[1])
+    if abs(exponent) <= MAX_EXPONENT:
+        return jets
+    return tuple(
+        some if some.weights is None else replace(some, weights=np.ldexp(some.weights, -exponent))
+        for some in jets
+    )
+
+
+def _numbers(what: str, values: npt.ArrayLike) -> Array:
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError):  # lists of different lengths
+        array = np.empty(0, dtype=object)
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{what}: should be an array of numbers")
+    return array

@@ -42,18 +42,19 @@ class Predictions:
 
     @property
     def normalised(self) -> Floats:
-        """The confusion matrix with rows that add up to 1; NaN for a class without jets."""
+        """The confusion matrix with rows that add up to 1; NaN for a class without a weight."""
         sums = self.confusion.sum(axis=1, keepdims=True)
-        return np.where(sums != 0, self.confusion / np.where(sums != 0, sums, 1.0), np.nan)
+        return np.where(sums > 0, self.confusion / np.where(sums > 0, sums, 1.0), np.nan)
 
 
 def count_predictions(scores: ScoresByClass) -> Predictions:
-    """Count which class has the highest score, and how often that is right."""
+    """Count which class has the highest score, and how often that is right, for classes with a weight."""
     num_classes = len(scores.class_names)
     confusion = np.zeros((num_classes, num_classes))
     sums = np.zeros((4, CALIBRATION_BINS))  # weight, weight * score, weight if right, weight^2
     squares_right = np.zeros(CALIBRATION_BINS)
-    for truth, jets in enumerate(scores.jets):
+    for truth in present_classes(scores):
+        jets = scores.jets[truth]
         for first in range(0, len(jets), BLOCK):
             block = jets.scores[:, first : first + BLOCK]
             weights = _block_weights(jets, first)
@@ -79,20 +80,19 @@ def _calibration(sums: Floats, squares_right: Floats) -> Calibration:
     is_filled = ~np.isnan(accuracy.value)
     mean_score = np.divide(weighted_score, weight, out=np.full_like(weight, np.nan), where=is_filled)
     gaps = np.where(is_filled, np.abs(accuracy.value - mean_score) * weight, 0.0)
+    total = weight.sum()
     return Calibration(
         edges=np.linspace(0, 1, len(weight) + 1),
-        share=weight / weight.sum(),
+        share=weight / total,
         mean_score=mean_score,
         accuracy=accuracy,
-        expected_error=float(gaps.sum() / weight.sum()),
+        expected_error=float(gaps.sum() / total),
     )
 
 
 def present_classes(scores: ScoresByClass) -> list[int]:
     """Return the classes whose jets have a positive total weight."""
-    return [
-        number for number, jets in enumerate(scores.jets) if len(jets) and jets.weights_or_ones().sum() > 0
-    ]
+    return [number for number, jets in enumerate(scores.jets) if jets.total_weight > 0]
 
 
 def pair_areas(scores: ScoresByClass) -> Floats:
@@ -126,6 +126,6 @@ def score_histograms(scores: ScoresByClass) -> Floats:
     for truth, jets in enumerate(scores.jets):
         for number in range(num_classes):
             counts, _ = np.histogram(jets.scores[number], SCORE_BINS, (0, 1), weights=jets.weights)
-            total = counts.sum()
-            found[truth, number] = counts * SCORE_BINS / total if total > 0 else 0.0
+            if jets.total_weight > 0:
+                found[truth, number] = counts * (SCORE_BINS / jets.total_weight)
     return found

@@ -22,7 +22,7 @@ from partt.evaluation.figures.mass import draw_mass
 from partt.evaluation.figures.observer_dependence import draw_dependence
 from partt.evaluation.figures.roc_curves import draw_roc
 from partt.evaluation.figures.score_distributions import draw_scores
-from partt.evaluation.figures.style import house_style, write_figure
+from partt.evaluation.figures.style import MAX_DRAWN, house_style, write_figure
 from partt.evaluation.figures.training_curves import draw_training
 from partt.evaluation.json_files import metrics_json, working_points_json
 from partt.evaluation.number_text import cell_text, efficiency_text
@@ -73,13 +73,13 @@ def write_report(
                 (drawing, write_figure(drawing.figure, stage / "figures", drawing.name))
                 for drawing in draw_figures(evaluation, epochs)
             ]
-        write_text(stage / "table.md", to_markdown(evaluation.table))
-        write_text(stage / "table.tex", to_latex(evaluation.table))
-        write_text(stage / "metrics.csv", to_csv(evaluation.table))
+        _write(stage / "table.md", to_markdown(evaluation.table))
+        _write(stage / "table.tex", to_latex(evaluation.table))
+        _write(stage / "metrics.csv", to_csv(evaluation.table))
         if evaluation.main.discriminants:
             write_text(stage / "working_points.json", working_points_json(evaluation.main, model))
             write_text(stage / "efficiencies.json", to_correctionlib(evaluation.main))
-        write_text(stage / "report.html", render(evaluation, figures, about))
+        _write(stage / "report.html", render(evaluation, figures, about))
         made = {
             path.relative_to(stage).as_posix(): _sha256(path) for path in stage.rglob("*") if path.is_file()
         }
@@ -107,20 +107,30 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def _write(path: Path, text: str) -> None:
+    """Write text; what UTF-8 cannot express (file names may have any bytes) becomes an escape."""
+    write_text(path, text.encode("utf-8", "backslashreplace").decode())
+
+
 def draw_figures(evaluation: Evaluation, epochs: Sequence[Mapping[str, Any]]) -> Iterator[Drawing]:
     """Draw every figure that there are numbers for."""
     main = evaluation.main
     if main.discriminants:
-        curves = {model: seeds[0].discriminants for model, seeds in evaluation.models.items()}
+        drawn = set(list(main.discriminants)[:MAX_DRAWN])
+        curves = {
+            model: {name: one for name, one in seeds[0].discriminants.items() if name in drawn}
+            for model, seeds in list(evaluation.models.items())[:MAX_DRAWN]
+        }
         yield draw_roc({model: found for model, found in curves.items() if found})
     yield draw_scores(main)
     yield draw_confusion(main)
     yield draw_calibration(main)
     if main.discriminants:
-        observers = next(iter(main.discriminants.values())).working_points[0].signal_by
+        shown = {name: one for name, one in main.discriminants.items() if name in drawn}
+        observers = next(iter(shown.values())).working_points[0].signal_by
         for number, observer in enumerate(observers):
-            yield draw_dependence(main.discriminants, observer, number)
-        mass = draw_mass(main.discriminants)
+            yield draw_dependence(shown, observer, number)
+        mass = draw_mass(shown)
         if mass is not None:
             yield mass
     if epochs:
@@ -164,6 +174,10 @@ def _notes(evaluation: Evaluation) -> list[str]:
     for name, seeds in evaluation.models.items():
         if len(seeds) > 1:
             notes.append(f"{name}: figures and working points are of the first of {len(seeds)} seeds")
+    if max(len(evaluation.main.class_names), len(evaluation.models)) > MAX_DRAWN:
+        notes.append(
+            f"figures show the first {MAX_DRAWN} classes, discriminants and models; the tables show all"
+        )
     if evaluation.main.discriminants and not any(
         one.sculpting for one in evaluation.main.discriminants.values()
     ):

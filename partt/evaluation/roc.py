@@ -28,6 +28,11 @@ class RocPoints:
     num_passing: npt.NDArray[np.int64]  # background jets
 
     @property
+    def is_finite(self) -> npt.NDArray[np.bool_]:
+        """Where the rejection is finite: jets pass, and (negative weights) their weight is positive."""
+        return (self.num_passing > 0) & (self.background_efficiency > 0)
+
+    @property
     def rejection(self) -> Floats:
         """1 / background efficiency; infinite if no jet passes."""
         return invert(self.background_efficiency)

@@ -76,7 +76,7 @@ def read_scores(
                     scores=np.stack([flat[column] for column in file.score_columns.values()]),
                     labels=file.labels(flat, start),
                     weights=flat[weights] if weights else None,
-                    observers={name: flat[name].astype(np.float32, copy=False) for name in observers},
+                    observers={name: _float32(flat[name]) for name in observers},
                     selected=flat[SELECTED] != 0 if flag else np.ones(stop - start, dtype=bool),
                 )
             )
@@ -84,6 +84,11 @@ def read_scores(
             progress(done, total)
     names = tuple(without_secrets(file.info.url) for file in files)
     return collector.finish(names, _origin(files))
+
+
+def _float32(values: Array) -> Array:
+    with np.errstate(over="ignore"):  # larger numbers become infinite, and are in no bin
+        return values.astype(np.float32, copy=False)
 
 
 def _per_jet(info: FileInfo, name: str, column: Any) -> Array:

@@ -36,7 +36,12 @@ def mass_sculpting(
     chosen = weights[passed] if weights is not None else None
     after = np.histogram(masses[passed], edges, weights=chosen)[0].astype(np.float64)
     num_passing = int(np.count_nonzero(passed))
-    if num_passing < MIN_PASSING or (before < 0).any() or (after < 0).any() or not after.sum():
+    if (
+        num_passing < MIN_PASSING
+        or (before < 0).any()
+        or (after < 0).any()
+        or not (before.sum() and after.sum())
+    ):
         return None
     before /= before.sum()
     after /= after.sum()

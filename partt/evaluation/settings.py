@@ -1,5 +1,6 @@
 """What to evaluate: discriminants, working points, bins of observers; given by users or by default."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from partt.errors import ConfigError
 from partt.evaluation.jets import ScoresByClass
+from partt.evaluation.names import check_name
 from partt.evaluation.passing import Floats
 from partt.evaluation.presets import QuotedDiscriminant
 from partt.evaluation.working_points import Request
@@ -15,6 +17,10 @@ DEFAULT_OBSERVERS = ("jet_pt", "jet_eta")
 DEFAULT_MASS = "jet_sdmass"
 MAX_BINS = 8  # of an observer, by default
 MASS_BINS = 25
+MAX_EDGES = 1000  # of an observer
+LARGEST_EDGE = 1e30
+MAX_OBSERVERS = 16  # with bins: each has a figure
+MAX_EFFICIENCIES = 200_000  # of efficiencies.json: in bins of all observers together
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +35,23 @@ class EvaluationSettings:
     def requests_for(self, discriminant: QuotedDiscriminant) -> tuple[Request, ...]:
         """Return the working points of a discriminant; figures show the first."""
         return self.requests or tuple(Request("eps_s", value) for value in discriminant.efficiencies)
+
+
+def check_size(settings: EvaluationSettings) -> None:
+    """Raise an error if so many efficiencies were asked for that they would take minutes to write."""
+    bins = settings.bins or {}
+    if len(bins) > MAX_OBSERVERS:
+        raise ConfigError(f"--bins: {len(bins)} observers; at most {MAX_OBSERVERS} are possible")
+    num_bins = math.prod(len(edges) - 1 for edges in bins.values())
+    num_cuts = sum(
+        len(settings.requests_for(one)) * (1 + len(one.backgrounds)) for one in settings.discriminants
+    )
+    if num_bins * num_cuts > MAX_EFFICIENCIES:
+        raise ConfigError(
+            f"{num_bins:,} bins of {', '.join(bins) or 'nothing'} together, for {num_cuts:,} working points "
+            f"and classes, are {num_bins * num_cuts:,} efficiencies; at most {MAX_EFFICIENCIES:,} are "
+            "possible: use fewer --bins, --working-points or --signal"
+        )
 
 
 def parse_bins(texts: Sequence[str]) -> dict[str, Floats]:
@@ -47,7 +70,10 @@ def parse_bins(texts: Sequence[str]) -> dict[str, Floats]:
 def check_edges(observer: str, edges: Sequence[float]) -> Floats:
     """Return bin edges: at least two, finite and increasing."""
     values = np.asarray(edges, dtype=np.float64)
-    if not observer or len(values) < 2 or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
+    check_name("an observer", observer)
+    if len(values) > MAX_EDGES:
+        raise ConfigError(f"bins of {observer!r}: {len(values):,} edges; at most {MAX_EDGES:,} are possible")
+    if len(values) < 2 or not (np.abs(values) < LARGEST_EDGE).all() or (np.diff(values) <= 0).any():
         raise ConfigError(
             f"bins of {observer!r}: should be an observer and increasing edges, like jet_pt=500,750,1000"
         )

@@ -99,7 +99,13 @@ def summarise(scores: ScoresByClass, settings: EvaluationSettings, step: Step = 
     notes = []
     if len(present) < len(scores.class_names):
         missing = [name for name in scores.class_names if name not in present]
-        notes.append(f"no jets of {', '.join(missing)}: the AUC is the mean over pairs of the other classes")
+        weightless = (
+            "" if all(jets.weights is None for jets in scores.jets) else " with a positive total weight"
+        )
+        notes.append(
+            f"no jets of {', '.join(missing)}{weightless}: "
+            "the AUC is the mean over pairs of the other classes"
+        )
     for discriminant in settings.discriminants:
         absent = [
             name

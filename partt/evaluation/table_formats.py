@@ -62,7 +62,18 @@ def to_csv(table: ResultsTable) -> str:
             one = column.discriminant
             about = [one.signal, "+".join(one.backgrounds), column.efficiency] if one else ["", "", ""]
             writer.writerow(
-                [row.model, row.source, row.num_seeds, row.num_jets, column.metric, *about, *_numbers(cell)]
+                map(
+                    _csv_cell,
+                    [
+                        row.model,
+                        row.source,
+                        row.num_seeds,
+                        row.num_jets,
+                        column.metric,
+                        *about,
+                        *_numbers(cell),
+                    ],
+                )
             )
     return sink.getvalue()
 
@@ -90,6 +101,11 @@ def _numbers(cell: Cell | None) -> list[object]:
         return [""] * 6
     numbers = ["" if not math.isfinite(n) else n for n in (cell.value, cell.low, cell.high, cell.spread)]
     return [*numbers, "" if cell.num_background is None else cell.num_background, cell.is_limit]
+
+
+def _csv_cell(value: object) -> object:
+    """Keep spreadsheets from taking a text for a formula: ' marks it as text. Numbers stay numbers."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
 
 
 def _markdown(text: str) -> str:

@@ -96,7 +96,7 @@ def binned_efficiency(
     edges: Mapping[str, Floats],
 ) -> BinnedEfficiency:
     """Return the efficiency of jets in bins; jets outside the edges are in no bin."""
-    overall = float(np.average(passed, weights=weights))
+    overall = float(np.average(passed, weights=None if weights is None else weights.astype(np.float64)))
     shape = tuple(len(values) - 1 for values in edges.values())
     num_bins = int(np.prod(shape))
     cells = np.zeros(len(passed), dtype=np.int64)

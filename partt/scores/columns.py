@@ -129,7 +129,10 @@ class ScoreFile:
     def labels(self, columns: Mapping[str, Array], first: int) -> npt.NDArray[np.int64]:
         """Return the position of each jet's class (N,), -1 if it has none; `first` is the entry of row 0."""
         if self.label_columns == (WEAVER_LABEL,):
-            return columns[WEAVER_LABEL].astype(np.int64)
+            with np.errstate(invalid="ignore"):
+                return np.where(np.isfinite(columns[WEAVER_LABEL]), columns[WEAVER_LABEL], -1).astype(
+                    np.int64
+                )
         flags = np.stack([columns[name] != 0 for name in self.label_columns])
         num_set = np.count_nonzero(flags, axis=0)
         if (num_set > 1).any():
@@ -142,7 +145,7 @@ class ScoreFile:
 def recognise(info: FileInfo) -> ScoreFile:
     """Find the scores, labels and observers of a prediction file of partt or weaver."""
     columns = [name for name in info.branches if name.startswith(SCORE)]
-    by_class = {name.removeprefix(SCORE).removeprefix(LABEL): name for name in columns}
+    by_class = {_class_of(name.removeprefix(SCORE), info): name for name in columns}
     if not by_class:
         hint = (
             "its scores have no class names: write them as ROOT"
@@ -177,6 +180,14 @@ def recognise(info: FileInfo) -> ScoreFile:
         if name not in known and is_number_type(kind) and not kind.endswith("[]")
     )
     return ScoreFile(info, by_class, labels, observers)
+
+
+def _class_of(name: str, info: FileInfo) -> str:
+    """Return the class of a score column without score_: weaver names it after the label branch, label_QCD.
+
+    partt's columns of a class called label_QCD are score_label_QCD and label_label_QCD.
+    """
+    return name if f"{LABEL}{name}" in info.branches else name.removeprefix(LABEL)
 
 
 def is_discriminant(column: str) -> bool:

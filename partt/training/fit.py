@@ -172,6 +172,7 @@ def _stream(run: _Run, first_step: int) -> Iterator[JetBatch]:
         num_workers=machine.num_workers,
         pin_memory=machine.device.type == "cuda",
         on_bad_file=lambda file: _report_bad_file(run, file),
+        on_notice=lambda text: run.report(Notice(text)),
     )
 
 
@@ -186,6 +187,7 @@ def _validate(run: _Run) -> tuple[MetricValues, int] | None:
         num_workers=machine.num_workers,
         pin_memory=machine.device.type == "cuda",
         on_bad_file=lambda file: _report_bad_file(run, file),
+        on_notice=lambda text: run.report(Notice(text)),
     )
     learner = run.learner
     machine.world.broadcast_buffers(learner.network)

@@ -45,6 +45,13 @@ class TrainingJob:
         """The validation metric that decides which epoch is the best."""
         return self.objective.metric(self.recipe.metric)
 
+    @property
+    def notices(self) -> list[str]:
+        """What users should know before the run starts."""
+        return self.objective.notices(
+            jets_by_class(self.train, self.train_index), jets_by_class(self.validation, self.validation_index)
+        )
+
     def definition(self, num_processes: int) -> dict[str, Any]:
         """Return everything that decides the result, as JSON values."""
         recipe = self.recipe.model_dump(mode="json")
@@ -131,6 +138,7 @@ def open_job(
         train, validation_source = source, opened(validation, source.config)
         train_index, validation_index = build_index(train, progress), build_index(validation_source, progress)
     _check_classes(train, train_index)
+    objective.check_training(jets_by_class(train, train_index))
     job = TrainingJob(
         recipe, train, train_index, validation_source, validation_index, seed, objective, initial_tagger
     )

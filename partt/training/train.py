@@ -78,6 +78,8 @@ def train(
         if initial is not None:
             head = "with a new last layer" if initial.new_head else "including the last layer"
             report(Notice(f"starts from the weights of {init_from}, {head}"))
+        for text in job.notices:
+            report(Notice(text))
         return fit(
             job,
             folder,

@@ -31,7 +31,11 @@ def command(text: str) -> int:
 
 def test_the_first_line_and_the_table(folder, capsys):
     assert command("tiny.yaml --train QCD:qcd.root Hbb:hbb.root --val more.root --seed 3") == 0
-    first, header, row, best = capsys.readouterr().out.splitlines()
+    *notes, first, header, row, best = capsys.readouterr().out.splitlines()
+    assert [note.partition(" of ")[0] for note in notes] == [
+        "note: no training jets",
+        "note: no validation jets",
+    ]
     assert first.startswith("cpu, 1 thread; part, ")
     assert "training: 200 jets (QCD 100, Hbb 100, Hcc 0" in first
     assert "validation: 100 jets (QCD 0, Hbb 0, Hcc 100" in first
@@ -72,7 +76,7 @@ def test_resume_starts_goes_on_and_refuses_changes(folder, capsys):
         ("tiny.yaml --train qcd.root --val more.root --device meta", 2, "give cpu, cuda, cuda:N or auto"),
         ("tiny.yaml --train qcd.root --val more.root --device cuda:99", 2, "torch finds 0 GPUs"),
         (
-            "tiny.yaml --train qcd.root --val more.root --set metric=auc",
+            "tiny.yaml --train qcd.root hbb.root --val more.root --set metric=auc",
             2,
             "metric: auc needs validation jets",
         ),
@@ -88,7 +92,11 @@ def test_resume_starts_goes_on_and_refuses_changes(folder, capsys):
         ),
         ("missing.yaml --train qcd.root --val more.root", 2, "missing.yaml"),
         ("tiny.yaml --train qcd.root --val more.root --init-from none.safetensors", 3, "none.safetensors"),
-        ("tiny.yaml --train qcd.root --val more.root --set precision=bfloat16", 2, "bfloat16 is for GPUs"),
+        (
+            "tiny.yaml --train qcd.root hbb.root --val more.root --set precision=bfloat16",
+            2,
+            "bfloat16 is for GPUs",
+        ),
     ],
 )
 def test_one_line_that_helps(folder, capsys, text, code, message):
@@ -103,7 +111,7 @@ def test_a_bad_jet_stops_the_run_or_is_dropped(folder, capsys):
     first = int(np.flatnonzero(table["part_px"].lengths)[0])
     table["part_px"].contents[table["part_px"].offsets[first]] = np.inf
     write_table(folder / "bad.root", table)
-    text = "tiny.yaml --train bad.root --val more.root"
+    text = "tiny.yaml --train bad.root hbb.root --val more.root"
     assert command(f"{text} --out a") == 3
     assert f"entry {first}" in capsys.readouterr().err
     assert command(f"{text} --out b --on-bad-jet drop") == 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from partt.data.files.access import filesystem, is_remote, local_path, with_retries
-from partt.errors import DataError
+from partt.errors import DataError, is_utf8
 from partt.regular_files import require_regular
 
 MAX_LIST_BYTES = 100_000_000
@@ -39,6 +39,8 @@ def expand_files(arguments: Sequence[str]) -> tuple[InputFile, ...]:
             if key in given_by:
                 both = f"{given_by[key]!r} and by {argument!r}"
                 raise DataError(f"{url} is given twice, by {both}; remove it from one of them")
+            if not is_utf8(url):
+                raise DataError(f"{url!r}: the name is not valid UTF-8; rename the file")
             given_by[key] = argument
             files.append(InputFile(sample, url))
     return tuple(files)

@@ -17,6 +17,7 @@ from partt.atomic_files import atomic_path
 from partt.data.config.data_config import DataConfig
 from partt.data.files.info import FileInfo
 from partt.data.jet_batch import PER_JET, JetBatch
+from partt.errors import OutputError
 from partt.jet_inputs import Collection, JetInputs
 
 LAYOUT = 2  # to be increased when the meaning of a stored tensor changes
@@ -27,6 +28,8 @@ class BatchCache:
 
     def __init__(self, cache: Path, config: DataConfig) -> None:
         self.folder = cache / _digest(LAYOUT, config.to_yaml())
+        self.fault = ""  # why the last chunk could not be written; then no more are
+        self.is_reported = False
         self._verified: set[Path] = set()  # by this object: contents are hashed once, not in every pass
 
     def path(self, file: FileInfo, start: int, stop: int) -> Path:
@@ -34,10 +37,18 @@ class BatchCache:
         return self.folder / f"{_digest(file.url, file.tree, file.identity, start, stop)}.safetensors"
 
     def save(self, path: Path, batch: JetBatch) -> None:
-        """Write a batch, and a digest of its contents."""
+        """Write a batch, and a digest of its contents; if that fails, `fault` says why and jobs continue."""
+        if self.fault:
+            return
         tensors = {name: tensor.contiguous() for name, tensor in _to_tensors(batch).items()}
-        with atomic_path(path) as temporary:
-            save_file(tensors, temporary, metadata={"digest": _contents_digest(tensors)})
+        try:
+            with atomic_path(path) as temporary:
+                save_file(tensors, temporary, metadata={"digest": _contents_digest(tensors)})
+        except (OutputError, SafetensorError) as error:  # safetensors has its own error for a full disk
+            self.fault = (
+                f"cannot write to the cache {self.folder} ({error}): chunks that are not in it are read from "
+                "their files in every pass; free some space, or choose another --cache"
+            )
 
     def load(self, path: Path) -> JetBatch | None:
         """Map a stored batch into memory; None if it is missing or damaged."""

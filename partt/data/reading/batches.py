@@ -32,6 +32,7 @@ from partt.errors import DataError, ParttError
 UNIT_JETS = 32_768  # jets that are shuffled together, about 150 MB
 
 OnBadFile = Callable[[BadFile], None]  # called once for each file that fails while reading
+OnNotice = Callable[[str], None]  # called once if the cache cannot be written
 
 
 def training_batches(
@@ -47,6 +48,7 @@ def training_batches(
     pin_memory: bool = False,
     unit_jets: int = UNIT_JETS,
     on_bad_file: OnBadFile | None = None,
+    on_notice: OnNotice | None = None,
 ) -> Iterator[JetBatch]:
     """Yield the endless stream of shuffled batches of one rank, starting at a batch.
 
@@ -66,7 +68,8 @@ def training_batches(
         first_jet=first_batch * batch_size,
     )
     units_read = _read_ahead(UnitReader(source, index, seed), units, num_workers, pin_memory=pin_memory)
-    yield from _batches(_accepted(units_read, source, index, on_bad_file), batch_size, pin_memory=pin_memory)
+    accepted = _accepted(units_read, source, index, on_bad_file, on_notice)
+    yield from _batches(accepted, batch_size, pin_memory=pin_memory)
 
 
 def ordered_batches(
@@ -80,11 +83,13 @@ def ordered_batches(
     pin_memory: bool = False,
     unit_jets: int = UNIT_JETS,
     on_bad_file: OnBadFile | None = None,
+    on_notice: OnNotice | None = None,
 ) -> Iterator[JetBatch]:
     """Yield batches of each selected jet of a rank's share, once, in the order of the files."""
     units = ordered_units(index.chunks, unit_jets=unit_jets, world_size=world_size, rank=rank)
     units_read = _read_ahead(UnitReader(source, index, seed=None), units, num_workers, pin_memory=pin_memory)
-    yield from _batches(_accepted(units_read, source, index, on_bad_file), batch_size, pin_memory=pin_memory)
+    accepted = _accepted(units_read, source, index, on_bad_file, on_notice)
+    yield from _batches(accepted, batch_size, pin_memory=pin_memory)
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,7 @@ class UnitJets:
     unit: WorkUnit
     jets: JetBatch
     bad_files: tuple[BadFile, ...] = ()
+    cache_fault: str = ""  # why the cache cannot be written
 
     def pin_memory(self) -> "UnitJets":
         """Put the jets into page-locked memory; called by the DataLoader."""
@@ -135,7 +141,8 @@ class UnitReader(Dataset[UnitJets | ParttError]):
             jets = replace(jets, weights=torch.ones(len(jets)))
         else:
             jets = replace(jets, weights=jets.weights / self.index.mean_weight)
-        return UnitJets(unit, jets, tuple(bad_files))
+        cache_fault = "" if self.source.cache is None else self.source.cache.fault
+        return UnitJets(unit, jets, tuple(bad_files), cache_fault)
 
     def _read_chunks(self, chunks: list[Chunk]) -> tuple[list[JetBatch], list[BadFile]]:
         """Read chunks; a chunk of a skipped file becomes as many jets marked as bad."""
@@ -201,6 +208,7 @@ def _accepted(
     source: JetSource,
     index: JetIndex,
     on_bad_file: OnBadFile | None,
+    on_notice: OnNotice | None,
 ) -> Iterator[UnitJets]:
     """Yield what workers have read; raise their errors, and check how many files they skipped."""
     bad = {file.url: file for file in index.bad_files}
@@ -208,6 +216,10 @@ def _accepted(
         for item in units_read:
             if isinstance(item, ParttError):
                 raise item
+            if item.cache_fault and source.cache is not None and not source.cache.is_reported:
+                source.cache.is_reported = True
+                if on_notice:
+                    on_notice(item.cache_fault)
             for file in item.bad_files:
                 if file.url not in bad:
                     bad[file.url] = file

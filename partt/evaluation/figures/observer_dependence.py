@@ -13,6 +13,7 @@ from partt.evaluation.roc import invert
 from partt.evaluation.summary import DiscriminantSummary
 from partt.evaluation.working_points import BinnedEfficiency, Request
 
+MAX_LINES = 60  # edges of bins that are drawn as lines
 LABELS = {"jet_pt": r"jet $p_T$ [GeV]", "jet_eta": r"jet $\eta$", "jet_sdmass": r"jet $m_{SD}$ [GeV]"}
 CAPTION = (
     "At the first working point of each discriminant. Points in the same bin are drawn side by side; "
@@ -45,18 +46,25 @@ def draw_dependence(discriminants: Mapping[str, DiscriminantSummary], observer: 
         }
         label = f"{plain(one.discriminant.title)}, {_spelled(working_point.point.request)}"
         centres = _centres(signal, place, len(discriminants))
-        value, low, high = (values[signal.num_jets > 0] for values in signal.efficiency)
+        is_filled = ~np.isnan(signal.efficiency.value)
+        value, low, high = (values[is_filled] for values in signal.efficiency)
         errors = np.maximum([value - low, high - value], 0)
-        upper.errorbar(centres[signal.num_jets > 0], value, yerr=errors, label=label, **style)
+        upper.errorbar(centres[is_filled], value, yerr=errors, label=label, **style)
         _draw_rejection(lower, background, centres, style)
     edges = signal.edges[observer]
     for axes in (upper, lower):
-        for edge in edges[1:-1]:
+        for edge in edges[1:-1] if len(edges) <= MAX_LINES else ():
             axes.axvline(edge, color="#eeeeee", linewidth=0.8, zorder=0)
         axes.set_xlim(edges[0], edges[-1])
     upper.set_ylim(0, 1.05)
     upper.set_ylabel(r"signal efficiency $\epsilon_S$")
-    lower.set_yscale("log")
+    shown = [
+        value for one in discriminants.values() for value in _rejections(one, observer) if value < np.inf
+    ]
+    if shown:
+        lower.set_yscale("log")
+    else:
+        lower.set_ylim(1, 10)  # nothing to show
     lower.set_ylabel(r"rejection $1/\epsilon_B$")
     lower.set_xlabel(axis_label(observer))
     figure.legend(loc="outside upper center", ncols=1 if len(discriminants) < 3 else 3, fontsize=8.5)
@@ -76,7 +84,7 @@ def _draw_rejection(
     axes: Any, background: BinnedEfficiency, centres: Floats, style: Mapping[str, Any]
 ) -> None:
     """Draw rejections; an arrow is a lower limit, where nothing passes."""
-    is_filled = background.num_jets > 0
+    is_filled = ~np.isnan(background.efficiency.value)
     value, low, high = (values[is_filled] for values in background.efficiency)
     places, passes = centres[is_filled], value > 0
     rejection = invert(value)[passes]
@@ -86,6 +94,13 @@ def _draw_rejection(
     axes.errorbar(
         places[~passes], limits, yerr=0.4 * limits, lolims=True, capsize=2, **{**style, "marker": "none"}
     )
+
+
+def _rejections(one: DiscriminantSummary, observer: str) -> Floats:
+    """Return what is drawn for a discriminant: rejections, or their limits."""
+    efficiency = one.working_points[0].background_by[observer].efficiency
+    known = ~np.isnan(efficiency.value)
+    return invert(np.where(efficiency.value > 0, efficiency.value, efficiency.high)[known])
 
 
 def _spelled(request: Request) -> str:

@@ -1,5 +1,6 @@
 """ROC curves: rejection against signal efficiency with 68 % bands; ratios when models are compared."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -96,7 +97,7 @@ def _draw_compared(curves: Curves, names: Sequence[str]) -> tuple[Figure, list[t
 
 def _draw_curve(axes: Any, one: DiscriminantSummary, shade: str, style: str, label: str) -> Any:
     points = one.curve
-    is_known = points.num_passing > 0
+    is_known = points.is_finite
     axes.fill_between(
         points.asked[is_known],
         points.rejection_low[is_known],
@@ -116,6 +117,7 @@ def _draw_ratio(
 ) -> None:
     points, other = one.curve, reference.curve
     is_known = np.minimum(points.num_passing, other.num_passing) >= MIN_RATIO_JETS
+    is_known &= points.is_finite & other.is_finite
 
     def ratio(values: Floats) -> Floats:
         return values[is_known] / other.rejection[is_known]
@@ -172,7 +174,7 @@ def _hover(axes: Any, drawn: _Drawn) -> dict[str, Any]:
                         one.curve.num_passing,
                         strict=True,
                     )
-                    if point[3] > 0
+                    if point[3] > 0 and math.isfinite(point[1])
                 ],
             }
             for label, shade, one in drawn

@@ -6,7 +6,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
 from partt.evaluation.figures.drawing import Drawing
-from partt.evaluation.figures.style import colour, grid_shape, line, panels, plain
+from partt.evaluation.figures.style import MAX_DRAWN, colour, grid_shape, line, panels, plain
 from partt.evaluation.summary import Summary
 
 CAPTION = "Each score for jets of all true classes; its own class is filled."
@@ -16,7 +16,7 @@ def draw_scores(summary: Summary) -> Drawing:
     """Draw a panel for each score: its own class filled, other classes as lines."""
     import mplhep  # noqa: PLC0415 - takes seconds to import
 
-    names = summary.class_names
+    names = summary.class_names[:MAX_DRAWN]
     num_panels = 1 if len(names) == 2 else len(names)
     rows, columns = grid_shape(num_panels)
     figure = Figure(figsize=(1.5 + 2.3 * columns, 1.4 + 2.2 * rows), layout="constrained")
@@ -52,7 +52,9 @@ def draw_scores(summary: Summary) -> Drawing:
 
 
 def _add_legend(figure: Figure, summary: Summary) -> None:
-    present = [number for number, name in enumerate(summary.class_names) if summary.num_jets[name]]
+    present = [
+        number for number, name in enumerate(summary.class_names[:MAX_DRAWN]) if summary.num_jets[name]
+    ]
     handles = [
         Line2D([], [], color=colour(number), linestyle=line(number), linewidth=3) for number in present
     ]

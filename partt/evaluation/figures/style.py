@@ -12,12 +12,15 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from partt.atomic_files import atomic_path
+from partt.evaluation.names import shorten
 
 # Ten colours that can be told apart with any colour vision (M. Petroff, arXiv:2107.02270).
 COLOURS = (
     "#3f90da", "#ffa90e", "#bd1f01", "#832db6", "#94a4a2",
     "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd",
 )  # fmt: skip
+MAX_DRAWN = 12  # classes, discriminants or models in one figure
+MAX_LABEL = 40  # characters
 LINES = ("-", "--", "-.", ":")
 MARKERS = "osD^vP*Xph"
 _CHANGES: Any = {
@@ -53,8 +56,9 @@ def line(number: int) -> Any:
 
 
 def plain(name: str) -> str:
-    """Escape $, which would start mathematics in matplotlib."""
-    return name.replace("$", r"\$")
+    """Shorten a name; escape what matplotlib interprets: $ starts mathematics, a first _ hides a label."""
+    text = shorten(name, MAX_LABEL).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
 
 
 @contextmanager
@@ -64,6 +68,7 @@ def house_style() -> Iterator[None]:
 
     with rc_context(mplhep.style.CMS), rc_context(_CHANGES), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box is drawn instead
+        warnings.filterwarnings("ignore", message="constrained_layout not applied")  # names too long: overlap
         yield
 
 

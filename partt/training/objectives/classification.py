@@ -3,6 +3,9 @@
 Axes: B jets, C classes.
 """
 
+from collections.abc import Mapping, Sequence
+from itertools import permutations
+
 import numpy as np
 from torch import Tensor
 from torch.nn import functional
@@ -15,6 +18,7 @@ from partt.model.network import Outputs
 from partt.training.objectives.objective import LOSS, Losses, Measurements, Metric, Objective
 
 ACCURACY = Metric("accuracy", "accuracy", "higher")
+MAX_LISTED = 10  # names of classes in a message
 AUC = Metric("auc", "AUC", "higher")
 
 
@@ -59,7 +63,7 @@ class Classification(Objective):
         )
 
     def validation_values(self, measured: Measurements) -> dict[str, float | None]:
-        """Return weighted loss and accuracy, and the AUC, which is None if a class has no jets."""
+        """Return weighted loss and accuracy, and the AUC, which is None if only one class has jets."""
         loss, correct, weight = (float(measured.sums[name]) for name in ("loss", "correct", "weight"))
         probabilities, labels = measured.values["probabilities"].numpy(), measured.values["labels"].numpy()
         return {
@@ -68,24 +72,64 @@ class Classification(Objective):
             AUC.name: area_under_curve(probabilities, labels),
         }
 
+    def check_training(self, jets: Mapping[str, int]) -> None:
+        """Raise an error if fewer than two classes have training jets."""
+        found = [name for name, count in jets.items() if count]
+        if len(found) < 2:
+            raise DataError(
+                f"all training jets are {', '.join(found) or 'of no class'}: a network learns classes from "
+                f"jets of two or more; add files of {_some([name for name in jets if name not in found])}"
+            )
+
+    def notices(self, training: Mapping[str, int], validation: Mapping[str, int]) -> list[str]:
+        """Return which classes have no jets."""
+        found = []
+        if missing := [name for name, count in training.items() if not count]:
+            found.append(f"no training jets of {_some(missing)}: the network cannot learn to recognise them")
+        if missing := [name for name, count in validation.items() if not count]:
+            is_area_known = len(validation) - len(missing) > 1
+            area = (
+                "the AUC is the mean over pairs of the other classes" if is_area_known else "there is no AUC"
+            )
+            found.append(f"no validation jets of {_some(missing)}: {area}, and the metrics do not show them")
+        return found
+
     def check_validation(self, index: JetIndex, metric: str) -> None:
-        """Raise an error if the metric is the AUC and a class has no validation jets."""
-        if metric == AUC.name and not index.class_counts.sum(axis=0).all():
-            raise ConfigError("metric: auc needs validation jets of every class; choose accuracy or loss")
+        """Raise an error if the metric is the AUC and fewer than two classes have validation jets."""
+        if metric == AUC.name and np.count_nonzero(index.class_counts.sum(axis=0)) < 2:
+            raise ConfigError(
+                "metric: auc needs validation jets of two classes or more; choose accuracy or loss"
+            )
 
 
 def area_under_curve(probabilities: np.ndarray, labels: np.ndarray) -> float | None:
-    """Return the mean AUC over all pairs of classes, from probabilities (B, C) and labels (B,)."""
+    """Return the mean AUC over all pairs of classes, from probabilities (B, C) and labels (B,).
+
+    Classes without jets are left out; None if fewer than two have jets.
+    """
     from sklearn.metrics import roc_auc_score  # noqa: PLC0415 - takes seconds to import
 
     num_classes = probabilities.shape[1]
-    if len(np.unique(labels)) < max(num_classes, 2):
+    present = np.unique(labels)
+    if len(present) < 2:
         return None
     if num_classes == 2:
         return float(roc_auc_score(labels, probabilities[:, 1]))
     exact = probabilities.astype(np.float64)
     exact /= exact.sum(axis=1, keepdims=True)
-    return float(roc_auc_score(labels, exact, multi_class="ovo", average="macro"))
+    if len(present) == num_classes:
+        return float(roc_auc_score(labels, exact, multi_class="ovo", average="macro"))
+    areas = []
+    for one, other in permutations(present, 2):
+        is_either = (labels == one) | (labels == other)
+        areas.append(roc_auc_score(labels[is_either] == one, exact[is_either, one]))
+    return float(np.mean(areas))
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:MAX_LISTED]) + (
+        f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    )
 
 
 def _labels(batch: JetBatch) -> Tensor:

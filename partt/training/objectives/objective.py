@@ -110,5 +110,13 @@ class Objective(nn.Module, ABC):
             metric.name: sums.get(metric.name, 0.0) / max(num_jets, 1) for metric in self.training_metrics
         }
 
+    def check_training(self, jets: Mapping[str, int]) -> None:
+        """Raise an error if nothing can be learned from training jets of these classes."""
+
+    def notices(self, training: Mapping[str, int], validation: Mapping[str, int]) -> list[str]:
+        """Return what users should know about the numbers of jets by class, before the run starts."""
+        del training, validation
+        return []
+
     def check_validation(self, index: JetIndex, metric: str) -> None:
         """Raise an error if a metric is not defined for the indexed validation jets."""
