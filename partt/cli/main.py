@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Sequence
 
 import partt
+from partt.cli.streams import lasting_streams
 from partt.errors import OutputError, ParttError
 
 # verb -> summary; the code is partt/cli/<verb>.py, with add_arguments(parser) and run(arguments)
@@ -39,7 +40,11 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    options = parse(sys.argv[1:] if arguments is None else arguments)
+    with lasting_streams():
+        return _run(parse(sys.argv[1:] if arguments is None else arguments))
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         code = int(options.run(options) or 0)
         sys.stdout.flush()
@@ -48,14 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         print(f"partt: error: {error}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:  # the other end of the pipe is closed, as with `partt ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
         print(f"partt: error: cannot write the output: {error.strerror}", file=sys.stderr)
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - or Python writes the rest at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes there
         return OutputError.exit_code
     except KeyboardInterrupt:
         print("partt: interrupted", file=sys.stderr)
