@@ -4,6 +4,7 @@ Workers process whole units of the read plan, so the order does not depend on th
 """
 
 import multiprocessing
+import resource
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -253,14 +254,20 @@ def _accepted(
 
 @contextmanager
 def dead_readers_reported() -> Iterator[None]:
-    """Turn torch's error about a dead reading process into a clear one.
+    """Turn torch's errors about reading processes, dead or with too few descriptors, into clear ones.
 
-    torch raises it in a signal handler, anywhere in the code.
+    torch raises the former in a signal handler, anywhere in the code.
     """
     try:
         yield
-    except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
+    except (OSError, RuntimeError) as error:
+        if "Too many open files" in str(error):
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            raise DataError(
+                f"{limit} file descriptors (ulimit -n) are too few for so many reading processes; use fewer "
+                "with --workers"
+            ) from error
+        if isinstance(error, OSError) or "DataLoader worker" not in str(error):
             raise
         raise DataError(
             f"a process that reads jets has died ({error}); if memory ran out, use fewer workers; in a "
