@@ -3,7 +3,6 @@
 import argparse
 import errno
 import importlib
-import io
 import os
 import shlex
 import sys
@@ -11,6 +10,7 @@ import traceback
 from collections.abc import Sequence
 
 import partt
+from partt.cli.streams import lasting_streams
 from partt.errors import ConfigError, OutputError, ParttError, is_utf8
 
 # verb -> summary; the code is partt/cli/<verb>.py, with add_arguments(parser) and run(arguments)
@@ -42,15 +42,16 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # any name can be printed, to any terminal
     words = sys.argv[1:] if arguments is None else arguments
-    foreign = next((word for word in words if not is_utf8(word)), None)
-    if foreign is not None:
-        print(f"partt: error: {foreign!r} is not valid UTF-8; rename the file", file=sys.stderr)
-        return ConfigError.exit_code
-    options = parse(words)
+    with lasting_streams():
+        foreign = next((word for word in words if not is_utf8(word)), None)
+        if foreign is not None:
+            print(f"partt: error: {foreign!r} is not valid UTF-8; rename the file", file=sys.stderr)
+            return ConfigError.exit_code
+        return _run(parse(words))
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         code = int(options.run(options) or 0)
         sys.stdout.flush()
@@ -59,14 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         print(f"partt: error: {error}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:  # the other end of the pipe is closed, as with `partt ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
         print(f"partt: error: cannot write the output: {error.strerror}", file=sys.stderr)
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - or Python writes the rest at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes there
         return OutputError.exit_code
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):

@@ -22,15 +22,9 @@ DRAW_EVERY = 0.2  # seconds between updates of a live line
 LINE_EVERY = 30.0  # seconds between plain lines
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Let the command exit quietly, as with `partt ... | head`."""
-        raise BrokenPipeError
-
-
 def make_console() -> Console:
     """Return a console for standard output."""
-    return _Console(width=max(MIN_WIDTH, Console().width))
+    return Console(width=max(MIN_WIDTH, Console().width))
 
 
 class LiveLine:

@@ -11,8 +11,6 @@ from partt.cli.screen import progress_bar
 if TYPE_CHECKING:
     from partt.training.events import Event
 
-STOPPED = 75  # exit code: stopped by a signal, everything saved; --resume continues
-
 EXAMPLES = """\
 examples:
   partt train quick --train 'jets/*.root' --val-fraction 0.2 --out runs/first --seed 1
@@ -23,8 +21,9 @@ more:
   partt train quick --train 'jets/*.root' --val-fraction 0.2 --set optimizer.lr=3e-4 --set epochs=20
   torchrun --nproc-per-node 4 -m partt train jetclass_part_full --train 'train/*.root' --val 'val/*.root'
 
-After Ctrl-C or SIGTERM a run finishes its step, saves everything and ends with exit code 75; a second signal
-ends it at once. A resumed run gives the same result as one that was not stopped.
+After Ctrl-C, SIGTERM or SIGHUP a run finishes its step, saves everything and ends with exit code 75; a second
+signal, at least a second later, ends it at once. A resumed run gives the same result as one that was not
+stopped.
 """
 
 
@@ -97,13 +96,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Train, and show the progress."""
     from partt.cli.train_screen import TrainScreen
-    from partt.jobs.stop_signals import stop_on_signal
+    from partt.jobs.stop_signals import STOPPED, SignalledError, stop_on_signal
     from partt.training.distributed import world_from_environment
     from partt.training.train import train
 
     show = world_from_environment().is_first
     with stop_on_signal() as should_stop, ExitStack() as bar, TrainScreen() as screen:
-        opening = bar.enter_context(progress_bar("opening", unit="files", show=show))
+        show_opening = bar.enter_context(progress_bar("opening", unit="files", show=show))
+
+        def opening(done: int, total: int) -> None:
+            if should_stop():
+                raise SignalledError("stopped by a signal while opening files; nothing was trained yet")
+            show_opening(done, total)
 
         def report(event: "Event") -> None:
             bar.close()  # one live line at a time

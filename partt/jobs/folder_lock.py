@@ -8,6 +8,8 @@ from pathlib import Path
 
 from partt.errors import OutputError
 
+_descriptors: set[int] = set()  # forked processes close theirs, so that no lock outlives its job
+
 
 @contextmanager
 def opened_folder(folder: Path, file_name: str | None = None) -> Iterator[int]:
@@ -17,13 +19,25 @@ def opened_folder(folder: Path, file_name: str | None = None) -> Iterator[int]:
         if file_name is None:
             descriptor = os.open(folder, os.O_RDONLY)
         else:
-            descriptor = os.open(folder / file_name, os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = os.open(folder / file_name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
+    _descriptors.add(descriptor)
     try:
         yield descriptor
     finally:
-        os.close(descriptor)
+        if descriptor in _descriptors:  # not in a forked process
+            _descriptors.remove(descriptor)
+            os.close(descriptor)
+
+
+def _close_in_forked_process() -> None:
+    while _descriptors:
+        with suppress(OSError):
+            os.close(_descriptors.pop())
+
+
+os.register_at_fork(after_in_child=_close_in_forked_process)
 
 
 def try_lock(descriptor: int, *, if_unsupported: bool) -> bool:

@@ -1,9 +1,7 @@
 """Making the files of a production: in this process, in local processes, or on a dask cluster."""
 
 import multiprocessing
-import os
 import queue
-import signal
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -12,6 +10,7 @@ from typing import Any, TypeAlias
 
 from partt.errors import OutputError
 from partt.jobs.dask_cluster import dask_client, import_distributed
+from partt.jobs.stop_signals import leave_signals_to_parent
 from partt.simulation.manifest import FileEntry
 from partt.simulation.production import FileProgress, FileTask, Production, make_file
 
@@ -50,17 +49,8 @@ class _Worker:
 
 
 def _start_worker(reports: Any, stop: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    leave_signals_to_parent()
     _Worker.reports, _Worker.stop = reports, stop
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent has ended, for whatever reason."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _make_in_worker(production: Production, task: FileTask) -> FileEntry:

@@ -1,6 +1,7 @@
 """Training with several processes, started by torchrun: who they are, and how they communicate."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 
+from partt.errors import OutputError
+
+LOST = re.compile("gloo|nccl|connection (closed|reset|refused)|broken pipe", re.IGNORECASE)
 TIMEOUT = timedelta(minutes=30)  # one process may read a slow file while the others wait
 
 
@@ -81,7 +85,16 @@ def connected(world: World, device: torch.device) -> Iterator[None]:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
-    yield  # after an error, do not wait for the other processes: torchrun ends them
+    try:
+        yield  # after an error, do not wait for the other processes: torchrun ends them
+    except RuntimeError as error:
+        if not isinstance(error, distributed.DistError) and not LOST.search(str(error)):
+            raise
+        reason = str(error).strip().splitlines()[0][:200]
+        raise OutputError(
+            f"process {world.rank} lost another process of this run ({reason}); its error, if any, says why; "
+            "--resume continues from the last checkpoint"
+        ) from error
     distributed.destroy_process_group()
 
 

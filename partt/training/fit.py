@@ -15,6 +15,7 @@ from partt.data.reading.batches import dead_readers_reported, ordered_batches, t
 from partt.data.reading.jet_source import BadFile
 from partt.errors import ConfigError, DataError
 from partt.jobs.metrics_file import read_metrics
+from partt.jobs.stop_signals import SignalledError
 from partt.tagger.tagger_file import new_tagger, save_tagger
 from partt.training.checkpoints import load_newest, save_checkpoint
 from partt.training.clock import Clock
@@ -111,6 +112,11 @@ class _Run:
     report: Report
     should_stop: Callable[[], bool]
 
+    @property
+    def should_stop_waiting(self) -> Callable[[], bool] | None:
+        """What can end a wait for jets; several processes stop together only, after a step."""
+        return self.should_stop if self.machine.world.size == 1 else None
+
     def lr(self, step: int) -> float:
         """Return the learning rate of a step."""
         recipe, steps = self.job.recipe, self.steps
@@ -138,7 +144,11 @@ def _train(run: _Run, state: RunState) -> tuple[RunState, bool]:
             clock, saved_at = Clock(state.step), perf_counter()
             continue
         lr = run.lr(state.step)
-        result = take_step(run.learner, batches, state.step, lr, run.steps.accumulate)
+        try:
+            result = take_step(run.learner, batches, state.step, lr, run.steps.accumulate)
+        except SignalledError:  # before the step: nothing has changed yet
+            _save(run, state)
+            return state, True
         state = _after_step(run, state, result)
         clock.add(state.step, result.waiting)
         _log_step(run, state, lr, clock)
@@ -173,6 +183,7 @@ def _stream(run: _Run, first_step: int) -> Iterator[JetBatch]:
         pin_memory=machine.device.type == "cuda",
         on_bad_file=lambda file: _report_bad_file(run, file),
         on_notice=lambda text: run.report(Notice(text)),
+        should_stop=run.should_stop_waiting,
     )
 
 
@@ -188,12 +199,16 @@ def _validate(run: _Run) -> tuple[MetricValues, int] | None:
         pin_memory=machine.device.type == "cuda",
         on_bad_file=lambda file: _report_bad_file(run, file),
         on_notice=lambda text: run.report(Notice(text)),
+        should_stop=run.should_stop_waiting,
     )
     learner = run.learner
     machine.world.broadcast_buffers(learner.network)
-    return validate(
-        learner.network, learner.objective, _counted(run, batches), machine.world, run.should_stop
-    )
+    try:
+        return validate(
+            learner.network, learner.objective, _counted(run, batches), machine.world, run.should_stop
+        )
+    except SignalledError:
+        return None
 
 
 def _counted(run: _Run, batches: Iterator[JetBatch]) -> Iterator[JetBatch]:

@@ -109,13 +109,13 @@ def take_step(
     recipe = learner.job.recipe
     set_learning_rate(learner.optimizer, lr)
     learner.optimizer.zero_grad(set_to_none=True)
-    num_jets, waiting = 0, 0.0
+    num_jets = 0
     sums: dict[str, Tensor] = {}
-    for part in range(accumulate):
-        started = perf_counter()
-        batch = next(batches)
-        waiting += perf_counter() - started
-        batch = checked_inputs(batch, learner.job.train).to(learner.device, non_blocking=True)
+    started = perf_counter()
+    parts = [next(batches) for _ in range(accumulate)]  # all before the first: a signal may end the wait
+    waiting = perf_counter() - started
+    for part, batch_read in enumerate(parts):
+        batch = checked_inputs(batch_read, learner.job.train).to(learner.device, non_blocking=True)
         with _exchange(learner, last=part == accumulate - 1):
             with _precision(learner):
                 losses: Losses = learner.loss_of_batch(batch)

@@ -11,6 +11,7 @@ curves.png          losses and metrics against the epoch
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,8 +84,10 @@ def locked_run_folder(path: str | Path) -> Iterator[RunFolder]:
             raise ConfigError(
                 f"another process is training in {path}; wait for it, or choose another folder with --out"
             )
+        if not re.fullmatch(rb"(\S+ \d+\n)?", os.read(descriptor, 1000)):
+            raise ConfigError(f"{folder.path / 'lock'} is not partt's; move it, or choose another --out")
         os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.uname().nodename} {os.getpid()}\n".encode())
+        os.pwrite(descriptor, f"{os.uname().nodename} {os.getpid()}\n".encode(), 0)
         yield folder
 
 

@@ -15,7 +15,7 @@ from test_fit import assert_same_run, tensors_of
 
 from partt.data.reading.batches import training_batches
 from partt.errors import DataError, NumericalError, OutputError
-from partt.jobs.stop_signals import stop_on_signal
+from partt.jobs.stop_signals import REPEAT, stop_on_signal
 from partt.tagger.loading import load_torch_tagger
 from partt.training.checkpoints import Checkpoint, load_newest, save_checkpoint
 from partt.training.distributed import World
@@ -197,6 +197,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path):
     wait_for((tmp_path / "ready").exists)
     child.terminate()
     wait_for((tmp_path / "stopping").exists)
+    time.sleep(REPEAT)
     child.terminate()
     child.join(10)
     assert child.exitcode == 128 + signal.SIGTERM

@@ -8,24 +8,32 @@ import os
 import re
 import stat
 import sys
+import threading
 import time
 import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any, TypeVar
 
 import fsspec
 import fsspec.config
 
-from partt.errors import DataError, ParttError
+from partt.errors import ConfigError, DataError, ParttError
+from partt.jobs.stop_signals import SignalledError, stop_requested
 from partt.regular_files import require_regular
 
 RETRY_DELAYS = (0.5, 1.0)  # seconds before the second and third attempt of a remote read
 MERGE_GAP = 65536  # bytes between two ranges that are cheaper to read than a second request
 MAX_REQUEST = 2**28  # bytes; one system call reads less than 2 GiB
-REMOTE_TIMEOUT = 60  # seconds
+TIMEOUT_VARIABLE = "PARTT_REMOTE_TIMEOUT"  # of the environment: seconds without a byte from a server
+DEFAULT_TIMEOUT = 60.0
+SLOWEST = 10  # timeouts that a single read may take, however steadily bytes arrive
+POLL = 0.05  # seconds between checks, while waiting for a server, whether a signal asks to stop
+BUSY = {429, 503}  # HTTP: too many requests, service unavailable
 # Names that file systems give to the version of a file, in lower case without - and _.
 VERSION_KEYS = ("etag", "versionid", "generation", "digest", "lastmodified", "modified", "mtime")
 # By default xrootd waits ten minutes for a dead server; partt retries instead.
@@ -33,7 +41,6 @@ XROOTD_SETTINGS = {
     "XRD_CONNECTIONWINDOW": "5",
     "XRD_CONNECTIONRETRY": "1",
     "XRD_STREAMERRORWINDOW": "0",
-    "XRD_REQUESTTIMEOUT": str(REMOTE_TIMEOUT),
 }
 
 _Result = TypeVar("_Result")
@@ -60,13 +67,30 @@ def local_path(url: str) -> str:
     return os.path.expanduser(url.removeprefix("file://"))  # noqa: PTH111 - pathlib raises at "~nobody"
 
 
+def remote_timeout() -> float:
+    """Return how long to wait for the next byte from a server, in seconds."""
+    text = os.environ.get(TIMEOUT_VARIABLE, "")
+    try:
+        seconds = float(text or DEFAULT_TIMEOUT)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise ConfigError(f"{TIMEOUT_VARIABLE}={text}: give a number of seconds, such as 60")
+    return seconds
+
+
 def filesystem(url: str) -> tuple[Any, str]:
     """Return the fsspec file system of a remote URL, and the path in it; set missing timeouts."""
-    for name, value in XROOTD_SETTINGS.items():
+    timeout = remote_timeout()
+    whole_seconds = max(1, round(timeout))  # xrootd takes no fractions
+    settings = {**XROOTD_SETTINGS, "XRD_REQUESTTIMEOUT": str(whole_seconds)}
+    for name, value in settings.items():
         os.environ.setdefault(name, value)
     options = fsspec.config.conf.setdefault("root", {})
-    options.setdefault("timeout", REMOTE_TIMEOUT)
+    options.setdefault("timeout", whole_seconds)
     options.setdefault("use_listings_cache", False)  # a cached listing hides new and deleted files
+    if url.startswith(("http://", "https://")):
+        _set_http_timeout(timeout)
     try:
         fs, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
@@ -77,6 +101,16 @@ def filesystem(url: str) -> tuple[Any, str]:
     if "XRootD" in sys.modules:
         _silence_xrootd_at_exit()
     return fs, path
+
+
+def _set_http_timeout(seconds: float) -> None:
+    try:
+        import aiohttp  # noqa: PLC0415 - an extra
+    except ImportError:
+        return  # fsspec says what is missing
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds)
+    for protocol in ("http", "https"):
+        fsspec.config.conf.setdefault(protocol, {}).setdefault("client_kwargs", {"timeout": timeout})
 
 
 @cache
@@ -122,22 +156,80 @@ def read_ranges(url: str, ranges: Sequence[Range]) -> list[memoryview]:
 def with_retries(url: str, what: str, attempt: Callable[[], _Result]) -> _Result:
     """Return what `attempt` returns; a failure becomes a DataError that names the file and `what` was read.
 
-    Remote reads are retried after RETRY_DELAYS, unless access was denied or the file does not exist.
+    Remote reads are retried after RETRY_DELAYS, or when a busy server asks for it, unless access was denied
+    or the file does not exist. They end when a signal asks the job to stop.
     """
     delays = iter(RETRY_DELAYS if is_remote(url) else ())
     while True:
         try:
-            return attempt()
+            return _in_bounded_time(url, attempt) if is_remote(url) else attempt()
         except ParttError:
             raise
         except Exception as error:  # a broken file can make its reader raise anything
             if is_remote(url):
                 _drop_connections(url)
-            is_final = _denial(error) is not None or _is_missing(error)
+            is_final = _denial(error) is not None or _is_missing(error) or isinstance(error, _TooSlowError)
             delay = None if is_final else next(delays, None)
             if delay is None:
                 raise _data_error(url, what, error) from error
-        time.sleep(delay)
+            delay = max(delay, _retry_after(error))
+        _pause(url, delay)
+
+
+class _TooSlowError(Exception):
+    """Bytes arrive, but too slowly."""
+
+
+def _in_bounded_time(url: str, attempt: Callable[[], _Result]) -> _Result:
+    """Run an attempt in a thread, which is abandoned if it takes too long, or a signal asks to stop."""
+    outcome: Future[_Result] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(attempt())
+        except BaseException as error:  # noqa: BLE001 - raised again by result()
+            outcome.set_exception(error)
+
+    limit = SLOWEST * remote_timeout()
+    threading.Thread(target=run, daemon=True, name="partt remote read").start()
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        with suppress(TimeoutError):
+            outcome.exception(timeout=POLL)
+        if outcome.done():
+            return outcome.result()
+        _check_signals(url)
+    raise _TooSlowError(f"not complete after {limit:g} s; {TIMEOUT_VARIABLE} allows more time")
+
+
+def _pause(url: str, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(POLL, left))
+        if is_remote(url):
+            _check_signals(url)
+
+
+def _check_signals(url: str) -> None:
+    if stop_requested():
+        raise SignalledError(f"stopped by a signal while waiting for {without_secrets(url)}")
+
+
+def _retry_after(error: BaseException) -> float:
+    """Return how many seconds a busy web server asks to wait, at most a timeout; 0 if it does not."""
+    for link in _chain(error):
+        if getattr(link, "status", None) in BUSY:
+            text = str((getattr(link, "headers", None) or {}).get("Retry-After", ""))
+            try:
+                seconds = float(text) if text.isdecimal() else _seconds_until(text)
+            except (TypeError, ValueError):
+                seconds = 0.0
+            return min(max(seconds, 0.0), remote_timeout())
+    return 0.0
+
+
+def _seconds_until(date: str) -> float:
+    return parsedate_to_datetime(date).timestamp() - time.time()
 
 
 def _drop_connections(url: str) -> None:
@@ -158,8 +250,11 @@ def _data_error(url: str, what: str, error: Exception) -> DataError:
     if isinstance(error, IsADirectoryError):
         return DataError(f"{url}: is a folder; give its files: {url.rstrip('/')}/*.root")
     shown = list(_chain(error))[-1] if isinstance(error, FileNotFoundError) else error
-    detail = f"{type(shown).__name__}: {_one_line(shown)}".removesuffix(": ")
-    attempts = f" ({len(RETRY_DELAYS) + 1} attempts)" if is_remote(url) else ""
+    detail = f"{type(shown).__name__.lstrip('_')}: {_one_line(shown)}".removesuffix(": ")
+    if isinstance(error, TimeoutError) and is_remote(url):
+        detail = f"no byte for {remote_timeout():g} s ({TIMEOUT_VARIABLE})"
+    tried_again = is_remote(url) and not isinstance(error, _TooSlowError)
+    attempts = f" ({len(RETRY_DELAYS) + 1} attempts)" if tried_again else ""
     hint = "is the server up and the file complete?" if is_remote(url) else "copy or make the file again"
     return DataError(f"{url}: cannot read {what}{attempts}: {detail}; {hint}")
 

@@ -35,11 +35,6 @@ class BasketLayout:
     seeks: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int32]
 
-    @property
-    def memory(self) -> int:
-        """Memory of the layout in bytes: objects, and arrays that grow with the number of baskets."""
-        return 600 + self.entry_offsets.nbytes + self.seeks.nbytes + self.sizes.nbytes
-
 
 class BasketError(ValueError):
     """The contents of a basket are inconsistent with each other or with the tree."""

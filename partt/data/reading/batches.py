@@ -3,6 +3,8 @@
 Workers process whole units of the read plan, so the order does not depend on their number.
 """
 
+import multiprocessing
+import resource
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -28,11 +30,14 @@ from partt.data.reading.read_plan import (
     unit_order,
 )
 from partt.errors import DataError, ParttError
+from partt.jobs.stop_signals import SignalledError, leave_signals_to_parent, signals_blocked
 
 UNIT_JETS = 32_768  # jets that are shuffled together, about 150 MB
+CHECK_STOP = 0.5  # seconds between checks, while waiting for a reading process, whether to stop
 
 OnBadFile = Callable[[BadFile], None]  # called once for each file that fails while reading
 OnNotice = Callable[[str], None]  # called once if the cache cannot be written
+ShouldStop = Callable[[], bool]  # asked while waiting for jets; a SignalledError then ends the wait
 
 
 def training_batches(
@@ -49,6 +54,7 @@ def training_batches(
     unit_jets: int = UNIT_JETS,
     on_bad_file: OnBadFile | None = None,
     on_notice: OnNotice | None = None,
+    should_stop: ShouldStop | None = None,
 ) -> Iterator[JetBatch]:
     """Yield the endless stream of shuffled batches of one rank, starting at a batch.
 
@@ -67,7 +73,8 @@ def training_batches(
         rank=rank,
         first_jet=first_batch * batch_size,
     )
-    units_read = _read_ahead(UnitReader(source, index, seed), units, num_workers, pin_memory=pin_memory)
+    reader = UnitReader(source, index, seed)
+    units_read = _read_ahead(reader, units, num_workers, pin_memory=pin_memory, should_stop=should_stop)
     accepted = _accepted(units_read, source, index, on_bad_file, on_notice)
     yield from _batches(accepted, batch_size, pin_memory=pin_memory)
 
@@ -84,10 +91,12 @@ def ordered_batches(
     unit_jets: int = UNIT_JETS,
     on_bad_file: OnBadFile | None = None,
     on_notice: OnNotice | None = None,
+    should_stop: ShouldStop | None = None,
 ) -> Iterator[JetBatch]:
     """Yield batches of each selected jet of a rank's share, once, in the order of the files."""
     units = ordered_units(index.chunks, unit_jets=unit_jets, world_size=world_size, rank=rank)
-    units_read = _read_ahead(UnitReader(source, index, seed=None), units, num_workers, pin_memory=pin_memory)
+    reader = UnitReader(source, index, seed=None)
+    units_read = _read_ahead(reader, units, num_workers, pin_memory=pin_memory, should_stop=should_stop)
     accepted = _accepted(units_read, source, index, on_bad_file, on_notice)
     yield from _batches(accepted, batch_size, pin_memory=pin_memory)
 
@@ -185,9 +194,15 @@ def _marked_as_bad(example: JetBatch, chunk: Chunk) -> JetBatch:
 
 
 def _read_ahead(
-    reader: UnitReader, units: Iterable[WorkUnit], num_workers: int, *, pin_memory: bool
+    reader: UnitReader,
+    units: Iterable[WorkUnit],
+    num_workers: int,
+    *,
+    pin_memory: bool,
+    should_stop: ShouldStop | None,
 ) -> Iterator[UnitJets | ParttError]:
-    with warnings.catch_warnings():
+    others = set(multiprocessing.active_children())
+    with warnings.catch_warnings(), signals_blocked():
         # torch warns about more workers than cores, which still help while they wait for a remote disk.
         warnings.filterwarnings("ignore", "This DataLoader will create")
         loader = DataLoader(
@@ -197,10 +212,30 @@ def _read_ahead(
             collate_fn=_unchanged,
             num_workers=num_workers,
             pin_memory=pin_memory,
+            timeout=CHECK_STOP if num_workers else 0,
+            worker_init_fn=_start_reader,
             # Its own generator, because an iterator would draw from the global one.
             generator=torch.Generator(),
         )
-        return iter(loader)
+        items = iter(loader)
+    readers = set(multiprocessing.active_children()) - others
+    while True:
+        try:
+            yield next(items)
+        except StopIteration:
+            return
+        except RuntimeError as error:
+            if "DataLoader timed out" not in str(error):
+                raise
+            if should_stop is not None and should_stop():
+                for process in readers:
+                    process.terminate()  # or the DataLoader would wait for what they are reading
+                raise SignalledError("stopped by a signal while waiting for jets") from None
+
+
+def _start_reader(number: int) -> None:
+    del number
+    leave_signals_to_parent()
 
 
 def _accepted(
@@ -231,14 +266,20 @@ def _accepted(
 
 @contextmanager
 def dead_readers_reported() -> Iterator[None]:
-    """Turn torch's error about a dead reading process into a clear one.
+    """Turn torch's errors about reading processes, dead or with too few descriptors, into clear ones.
 
-    torch raises it in a signal handler, anywhere in the code.
+    torch raises the former in a signal handler, anywhere in the code.
     """
     try:
         yield
-    except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
+    except (OSError, RuntimeError) as error:
+        if "Too many open files" in str(error):
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            raise DataError(
+                f"{limit} file descriptors (ulimit -n) are too few for so many reading processes; use fewer "
+                "with --workers"
+            ) from error
+        if isinstance(error, OSError) or "DataLoader worker" not in str(error):
             raise
         raise DataError(
             f"a process that reads jets has died ({error}); if memory ran out, use fewer workers; in a "

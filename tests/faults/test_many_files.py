@@ -1,0 +1,102 @@
+"""Many small files: each is parsed once, in little memory and with few descriptors."""
+
+import os
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_faults import in_child
+
+from jets import make_jets
+from partt.data.config.data_config import load_data_config
+from partt.data.files import root_reading
+from partt.data.files.cache import FILE_CACHE
+from partt.data.files.lists import expand_files
+from partt.data.files.tables import inspect_file, read_columns, write_table
+from partt.data.reading.batches import dead_readers_reported, training_batches
+from partt.errors import DataError
+from partt.training.job import open_job
+from training_jobs import tiny_recipe
+
+NUM_FILES = 150
+BYTES_PER_FILE = 4000  # of memory: the cache then has room for 16 000 files
+FEW_DESCRIPTORS = 40
+
+
+@pytest.fixture(scope="module")
+def small_files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("many")
+    contents = []
+    for seed in range(5):
+        write_table(folder / "one.root", make_jets(2, seed=seed))
+        contents.append((folder / "one.root").read_bytes())
+    (folder / "one.root").unlink()
+    for number in range(NUM_FILES):
+        (folder / f"{number}.root").write_bytes(contents[number % 5])
+    return folder
+
+
+def open_small_files(folder):
+    config = load_data_config("jetclass_full")
+    return open_job(tiny_recipe(), config, expand_files([f"{folder}/*.root"]), 0.25, seed=1)
+
+
+def read_all(folder):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FEW_DESCRIPTORS, FEW_DESCRIPTORS))
+    FILE_CACHE.trees.clear()
+    FILE_CACHE.trees.max_bytes = NUM_FILES * BYTES_PER_FILE
+    parsed = []
+    original = root_reading.parse_tree
+
+    def counted(url, tree):
+        parsed.append(url)
+        return original(url, tree)
+
+    root_reading.parse_tree = counted
+    job = open_small_files(folder)
+    stream = training_batches(job.train, job.train_index, batch_size=16, seed=1)
+    for _ in range(2 * job.train_index.num_jets // 16):  # two passes
+        next(stream)
+    os._exit(0 if len(parsed) == len(set(parsed)) == NUM_FILES else 1)
+
+
+def test_every_file_is_parsed_once_with_few_descriptors(small_files):
+    child = in_child(read_all, small_files)
+    child.join(120)
+    assert child.exitcode == 0
+
+
+def read_with_too_many_readers(folder):
+    torch.set_num_threads(1)
+    job = open_small_files(folder)
+    used = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 12, used + 12))
+    stream = training_batches(job.train, job.train_index, batch_size=16, seed=1, num_workers=12)
+    try:
+        with dead_readers_reported():
+            next(stream)
+    except DataError as error:
+        os._exit(0 if "use fewer with --workers" in str(error) else 1)
+    os._exit(2)
+
+
+def test_more_readers_than_descriptors_is_a_clear_error(small_files):
+    child = in_child(read_with_too_many_readers, small_files)
+    child.join(60)
+    assert child.exitcode == 0
+
+
+def test_trees_with_and_without_baskets_are_packed_alike(tmp_path):
+    tables = [make_jets(7, seed=seed) for seed in range(3)]
+    write_table(tmp_path / "three.root", tables)
+    write_table(tmp_path / "empty.root", make_jets(0))
+    for name, num_entries in (("three.root", 21), ("empty.root", 0)):
+        url = str(tmp_path / name)
+        branches = list(inspect_file(url).branches)
+        found = read_columns(url, ["jet_pt", "part_px"])
+        assert branches == list(inspect_file(url).branches)
+        assert len(found["jet_pt"]) == num_entries
+        if num_entries:
+            np.testing.assert_array_equal(found["jet_pt"], np.concatenate([t["jet_pt"] for t in tables]))

@@ -1,0 +1,90 @@
+"""Standard output that nobody reads: it never ends a job, and never gives a traceback."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from conftest import ROOT
+from jets import write_jets
+from partt.cli.main import main
+from prediction_jobs import saved_tagger
+from training_jobs import TINY_RECIPE
+
+TRAIN = "train tiny.yaml --train jets.root --val-fraction 0.25 --out run --workers 0 --set epochs=2"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_jets(tmp_path / "jets.root", 100)
+    saved_tagger(tmp_path / "tagger.safetensors")
+    recipe = {**TINY_RECIPE, "jets_per_epoch": 32}
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe))
+    return tmp_path
+
+
+def run_with_closed_pipes(folder, command, *, errors_too=False):
+    """Run `partt` with a pipe whose reading end is closed from the start."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    result = subprocess.run(
+        [sys.executable, "-m", "partt", *command.split()],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        stdout=writing,
+        stderr=writing if errors_too else subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert not result.stderr or "Traceback" not in result.stderr
+    assert not result.stderr or "Exception ignored" not in result.stderr
+    return result.returncode
+
+
+def test_training_outlasts_its_reader(folder):
+    assert run_with_closed_pipes(folder, TRAIN, errors_too=True) == 0
+    lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines if line["kind"] == "epoch"] == [0, 1]
+    assert (folder / "run" / "best.safetensors").exists()
+    assert list((folder / "run" / "checkpoints").glob("*.json"))
+
+
+def test_prediction_outlasts_its_reader(folder):
+    assert run_with_closed_pipes(folder, "predict --tagger tagger.safetensors jets.root --out scores") == 0
+    assert (folder / "scores" / "predict.json").exists()
+
+
+def test_the_exit_code_of_check_stays(folder):
+    (folder / "bad.root").write_bytes(b"")
+    assert run_with_closed_pipes(folder, "check jetclass_kin bad.root") == 3
+    assert run_with_closed_pipes(folder, "check jetclass_kin jets.root") == 0
+
+
+def test_streams_may_be_closed_from_the_start(folder):
+    command = f"{sys.executable} -m partt predict --tagger tagger.safetensors jets.root --out scores >&- 2>&-"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run(["bash", "-c", command], cwd=folder, env=environment, check=False).returncode == 0
+    assert (folder / "scores" / "predict.json").exists()
+
+
+def test_an_encoding_without_the_characters_of_a_message(folder):
+    result = subprocess.run(
+        [sys.executable, "-m", "partt", "check", "jetclass_kin", "jéts.root"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert result.returncode == 3
+    assert rb"j\xe9ts.root" in result.stderr + result.stdout
+    assert b"Traceback" not in result.stderr
+
+
+def test_output_of_calls_in_python_goes_where_it_went(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert main(["check", "jetclass_kin", "jets.root"]) == 0
+    assert "ready" in capsys.readouterr().out

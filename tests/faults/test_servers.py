@@ -1,0 +1,261 @@
+"""Servers that do not answer, answer slowly or go away: every wait is bounded, and a signal ends it."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import fsspec.config
+import pytest
+import torch
+from test_distributed import free_port, run_rank, run_two
+from test_faults import in_child, wait_for
+
+import partt
+from conftest import FIXTURES, ROOT
+from jets import write_jets
+from partt.data.files import access
+from partt.data.files.tables import inspect_file
+from partt.errors import ConfigError, DataError, OutputError
+from partt.jobs.stop_signals import SignalledError, stop_on_signal
+from partt.training import distributed
+from prediction_jobs import saved_tagger
+from training_jobs import run_job, tiny_job
+
+pytestmark = pytest.mark.server
+
+FIXTURE = FIXTURES / "jetclass_vector_layout.root"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves the fixture; `server.fault` says how the bodies of answers fail."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_HEAD(self):
+        self.answer()
+
+    def do_GET(self):
+        self.answer()
+
+    def answer(self):
+        self.server.requests += 1
+        if self.server.busy:
+            self.send_response(self.server.busy.pop(0))
+            self.send_header("Retry-After", "1")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        body = FIXTURE.read_bytes()
+        start, stop = 0, len(body)
+        wanted = self.headers.get("Range")
+        if wanted:
+            first, _, last = wanted.removeprefix("bytes=").partition("-")
+            start, stop = int(first), min(int(last or len(body)) + 1, len(body))
+        self.send_response(206 if wanted else 200)
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Content-Length", str(stop - start))
+        if wanted:
+            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(body)}")
+        self.end_headers()
+        if self.command == "GET":
+            self.send_body(body[start:stop])
+
+    def send_body(self, body):
+        if self.server.fault == "silent":  # more bytes announced than sent
+            self.wfile.write(body[: len(body) // 2])
+            self.wfile.flush()
+            self.server.released.wait(60)
+            self.close_connection = True
+        elif self.server.fault == "drip":
+            for byte in body:
+                self.wfile.write(bytes([byte]))
+                self.wfile.flush()
+                if self.server.released.wait(0.1):
+                    return
+        else:
+            self.wfile.write(body)
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.fault, self.busy, self.requests = "", [], 0
+        self.released = threading.Event()
+        self.url = f"http://127.0.0.1:{self.server_port}/jets.root"
+
+    def handle_error(self, *_):
+        """Keep quiet about clients that went away."""
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setitem(fsspec.config.conf, "http", {})
+    monkeypatch.setitem(fsspec.config.conf, "https", {})
+    monkeypatch.setattr(access, "RETRY_DELAYS", (0.02, 0.04))
+    server = Server()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server
+    server.released.set()
+    server.shutdown()
+    server.server_close()
+
+
+@contextmanager
+def at_most(seconds):
+    started = time.monotonic()
+    yield
+    assert time.monotonic() - started < seconds
+
+
+def test_a_silent_server_is_given_up(server, monkeypatch):
+    monkeypatch.setenv(access.TIMEOUT_VARIABLE, "0.4")
+    server.fault = "silent"
+    with at_most(10), pytest.raises(DataError, match=r"\(3 attempts\).*no byte for 0.4 s"):
+        inspect_file(server.url)
+
+
+def test_a_server_that_drips_is_given_up(server, monkeypatch):
+    monkeypatch.setenv(access.TIMEOUT_VARIABLE, "0.3")
+    server.fault = "drip"
+    with at_most(10), pytest.raises(DataError, match=r"TooSlowError: not complete after 3 s"):
+        inspect_file(server.url)
+
+
+@pytest.mark.parametrize("code", [429, 503])
+def test_a_busy_server_is_asked_again_when_it_says(server, code):
+    server.busy = [code, code, code]
+    started = time.monotonic()
+    assert inspect_file(server.url).num_entries == 30
+    assert time.monotonic() - started > 0.9
+
+
+def test_retry_after_is_bounded_and_may_be_a_date(monkeypatch):
+    monkeypatch.setenv(access.TIMEOUT_VARIABLE, "5")
+    for text, seconds in (
+        ("3", 3),
+        ("86400", 5),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 5),
+        ("soon", 0),
+        ("-1", 0),
+    ):
+        error = OSError()
+        error.status, error.headers = 503, {"Retry-After": text}
+        assert access._retry_after(error) == seconds
+
+
+@pytest.mark.parametrize("value", ["soon", "-1", "0", "nan", "inf"])
+def test_a_timeout_that_is_no_number(monkeypatch, value):
+    monkeypatch.setenv(access.TIMEOUT_VARIABLE, value)
+    with pytest.raises(ConfigError, match="PARTT_REMOTE_TIMEOUT"):
+        inspect_file("http://127.0.0.1:9/jets.root")
+
+
+def test_a_signal_ends_the_wait(server):
+    server.fault = "silent"
+    with stop_on_signal(), at_most(10):
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        with pytest.raises(SignalledError, match="stopped by a signal while waiting for http"):
+            inspect_file(server.url)
+
+
+def test_a_signal_ends_a_prediction_that_waits(server, tmp_path):
+    saved_tagger(tmp_path / "tagger.safetensors")
+    server.fault = "silent"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "partt", "predict", "--tagger", "tagger.safetensors", server.url],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(lambda: server.requests >= 2, seconds=60)
+    process.terminate()
+    _, errors = process.communicate(timeout=15)
+    assert process.returncode == 75
+    assert errors.strip().splitlines()[-1].startswith("partt: error: stopped by a signal")
+    assert "Traceback" not in errors
+
+
+# --- several processes --------------------------------------------------------------------------------
+
+
+def test_a_resume_with_another_number_of_processes_ends_all(jet_file, tmp_path):
+    job = tiny_job(jet_file, epochs=1)
+    run_job(job, tmp_path)
+    with at_most(60):
+        codes = run_two(job, tmp_path, resume=True)
+    assert None not in codes
+    assert 0 not in codes
+
+
+def rank_that_may_die(rank, port, job, out):
+    try:
+        run_rank(rank, port, job, out, 10**9, {})
+    except OutputError as error:
+        os._exit(5 if "lost another process of this run" in str(error) else 1)
+
+
+def test_a_dead_process_is_one_line_for_the_others(jet_file, tmp_path):
+    job, port = tiny_job(jet_file, epochs=2000, patience=2000), free_port()
+    ranks = [in_child(rank_that_may_die, rank, port, job, tmp_path) for rank in range(2)]
+    metrics = tmp_path / "metrics.jsonl"
+    wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") > 2, seconds=60)
+    ranks[1].kill()
+    with at_most(30):
+        ranks[0].join(30)
+    assert ranks[0].exitcode == 5
+
+
+def test_other_errors_of_training_stay_what_they_are():
+    assert not distributed.LOST.search("mat1 and mat2 shapes cannot be multiplied")
+    assert torch.distributed.is_available()
+
+
+def start_dask(*arguments):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "distributed.cli.dask_" + arguments[0], *arguments[1:]]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def test_a_killed_scheduler_ends_a_prediction_and_a_rerun_completes(tmp_path):
+    saved_tagger(tmp_path / "tagger.safetensors")
+    inputs = [write_jets(tmp_path / f"jets_{number}.root", 60, seed=number) for number in range(80)]
+    port = free_port()
+    address = f"tcp://127.0.0.1:{port}"
+    scheduler = start_dask("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
+    worker = start_dask("worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard")
+    arguments = ["predict", "--tagger", "tagger.safetensors", "--out", "scores", *map(str, inputs)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "partt", *arguments]
+    try:
+        process = subprocess.Popen(
+            [*command, "--scheduler", address],
+            cwd=tmp_path,
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_for(lambda: any((tmp_path / "scores").glob("*.root")), seconds=90)
+        scheduler.kill()
+        _, errors = process.communicate(timeout=60)
+    finally:
+        for server in (scheduler, worker):
+            server.kill()
+            server.wait()
+    assert process.returncode == 5, errors
+    assert errors.strip().count("partt: error") == 1
+    assert "the same command makes the rest" in errors
+    assert "Traceback" not in errors
+    partt.predict(tmp_path / "tagger.safetensors", inputs, tmp_path / "scores", num_threads=1)
+    assert len(list(Path(tmp_path / "scores").glob("*.root"))) == len(inputs)
