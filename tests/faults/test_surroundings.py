@@ -21,7 +21,7 @@ from partt.evaluation.figures.style import house_style
 from partt.evaluation.figures.training_curves import draw_training
 from partt.jobs.metrics_file import read_metrics
 from partt.prediction.predict_json import PredictSummary, write_summary
-from partt.prediction.provenance import Balance
+from partt.scores.origin import Balance
 from training_jobs import TINY_RECIPE
 
 NUM_ATTACKS = int(os.environ.get("PARTT_ATTACKS", "200"))
