@@ -1,14 +1,31 @@
 """Errors for users; each class has its own exit code.
 
 A message says what is wrong, where (file, tree, branch, entry, config key) and how to fix it. Any other
-exception is a bug and exits with 1.
+exception is a bug and exits with 1. No message contains passwords or tokens of URLs.
 """
+
+import re
+
+# scheme, user and password, host and path, query; closing punctuation belongs to the text around the URL
+_URL = re.compile(
+    r"([a-z][a-z0-9+.-]*://)(?:[^/\s'\"]*@)?([^\s?'\"]*)(?:\?[^\s'\"]*?(?=[;,):]*(?:[\s'\"]|$)))?",
+    re.IGNORECASE,
+)
+
+
+def without_secrets(text: str) -> str:
+    """Remove users, passwords and queries, which may hold tokens, from all URLs in a text."""
+    return _URL.sub(r"\1\2", text)
 
 
 class ParttError(Exception):
     """An error with a message for the user; the command line prints it without a traceback."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        """Return the message, without secrets of URLs."""
+        return without_secrets(super().__str__())
 
 
 class ConfigError(ParttError):

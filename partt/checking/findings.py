@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from partt.data.jagged import Array, Column, Jagged
+from partt.errors import without_secrets
 
 MAX_VALUES_FOR_MEDIAN = 200_000
 
@@ -98,8 +99,8 @@ class CheckReport:
 
     def error(self, where: str, text: str) -> None:
         """Add something that would stop a job."""
-        self.findings.append(Finding("error", where, text))
+        self.findings.append(Finding("error", without_secrets(where), without_secrets(text)))
 
     def warn(self, where: str, text: str) -> None:
         """Add something that looks wrong."""
-        self.findings.append(Finding("warning", where, text))
+        self.findings.append(Finding("warning", without_secrets(where), without_secrets(text)))

@@ -13,7 +13,7 @@ import jinja2
 
 from partt import __version__
 from partt.atomic_files import refuse_foreign, staged_files, write_text
-from partt.data.files.access import without_secrets
+from partt.errors import without_secrets
 from partt.evaluation.corrections import to_correctionlib
 from partt.evaluation.figures.calibration import draw_calibration
 from partt.evaluation.figures.confusion import draw_confusion

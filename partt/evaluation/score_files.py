@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from partt.config import did_you_mean
-from partt.data.files.access import without_secrets
 from partt.data.files.info import FileInfo
 from partt.data.files.lists import expand_files
 from partt.data.files.tables import inspect_file, read_columns
 from partt.data.jagged import Array
-from partt.errors import DataError
+from partt.errors import DataError, without_secrets
 from partt.evaluation.jets import JetCollector, ScoredRows, ScoresByClass
 from partt.jobs.progress import Progress
 from partt.scores.columns import SELECTED, ScoreFile, is_discriminant, recognise

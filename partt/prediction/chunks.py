@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from partt.data.config.data_config import DataConfig
-from partt.data.files.access import without_secrets
 from partt.data.files.tables import read_columns
 from partt.data.jagged import Column, Jagged, Table, take
 from partt.data.variables import Variables, labels_of, names_for_index, passes_selection, read_variables
-from partt.errors import ParttError
+from partt.errors import ParttError, without_secrets
 from partt.prediction.opened_files import OpenedFile
 from partt.prediction.options import Options
 from partt.scores.scores import Scores

@@ -12,11 +12,10 @@ from typing import Literal
 
 import torch
 
-from partt.data.files.access import without_secrets
 from partt.data.files.lists import expand_files
 from partt.data.files.tables import AuthenticationError
 from partt.data.reading.jet_source import BadFile, BadFilePolicy, check_losses
-from partt.errors import ConfigError, DataError, ParttError
+from partt.errors import ConfigError, DataError, ParttError, without_secrets
 from partt.jobs.output_folder import writing_to
 from partt.jobs.progress import Progress
 from partt.prediction.chunks import ChunkTasks

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from partt.atomic_files import refuse_foreign
-from partt.data.files.access import is_remote, local_path, without_secrets
-from partt.errors import ConfigError, DataError
+from partt.data.files.access import is_remote, local_path
+from partt.errors import ConfigError, DataError, without_secrets
 from partt.prediction.opened_files import OpenedFile
 from partt.prediction.options import Options
 from partt.scores.origin import Origin, Provenance, read_provenance, tagger_text

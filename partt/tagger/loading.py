@@ -1,5 +1,6 @@
 """Find and load a tagger: a file, a run folder, or a shipped tagger."""
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -30,19 +31,24 @@ def load_tagger(name_or_path: str | Path, engine: Literal["torch", "onnx"] | Non
 
 def load_torch_tagger(name_or_path: str | Path) -> tagger_file.TorchTagger:
     """Load a tagger with its torch network, in evaluation mode; exported taggers have none."""
-    return tagger_file.read_tagger(find_tagger(name_or_path))
+    path = find_tagger(name_or_path)
+    try:  # safetensors reports every failure as a missing file
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    return tagger_file.read_tagger(path)
 
 
 def find_tagger(name_or_path: str | Path) -> Path:
     """Return the file of a tagger: the path itself, the best one of a run folder, or a shipped one."""
     path, shipped = Path(name_or_path), shipped_taggers()
-    if path.is_dir():
-        if not (path / BEST_OF_RUN).is_file():
+    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises in a folder that may not be entered
+        if os.access(path, os.X_OK) and not (path / BEST_OF_RUN).exists():
             raise DataError(
                 f"the folder {path} has no {BEST_OF_RUN}; has its training finished an epoch yet?"
             )
         return path / BEST_OF_RUN
-    if path.suffix or len(path.parts) != 1 or path.exists():
+    if path.suffix or len(path.parts) != 1 or os.path.lexists(path):
         return path
     if path.name not in shipped:
         raise ConfigError(

@@ -17,7 +17,7 @@ from partt.data.reading.jet_index import JetIndex, build_index, build_indexes
 from partt.data.reading.jet_source import JetSource, open_source
 from partt.data.reading.splitting import Split
 from partt.data.variables import read_variables, select
-from partt.errors import ConfigError, DataError, ParttError
+from partt.errors import ConfigError, DataError, ParttError, without_secrets
 from partt.jobs.progress import Progress
 from partt.training.objectives.classification import Classification
 from partt.training.objectives.objective import Metric, Objective
@@ -73,11 +73,15 @@ def with_defaults(definition: dict[str, Any]) -> dict[str, Any]:
     try:
         recipe = Recipe.model_validate({"data_config": "", **definition["recipe"]}).model_dump(mode="json")
         config = parse_record(yaml.safe_dump(definition["data_config"]), DataConfig, "run.json (data config)")
-    except (ParttError, ValidationError, KeyError, TypeError):
+        files = {  # partt 0.1 wrote URLs with their secrets
+            part: {**definition[part], "files": _by_public_name(definition[part]["files"])}
+            for part in ("train", "validation")
+        }
+    except (ParttError, ValidationError, KeyError, TypeError, AttributeError):
         return definition  # the comparison shows what is wrong with it
     kept = {key: value for key, value in recipe.items() if key not in NOT_DECISIVE}
     added = {"objective": Classification.__name__}
-    return {**added, **definition, "recipe": kept, "data_config": yaml.safe_load(config.to_yaml())}
+    return {**added, **definition, **files, "recipe": kept, "data_config": yaml.safe_load(config.to_yaml())}
 
 
 @dataclass(frozen=True)
@@ -168,11 +172,26 @@ def _files(source: JetSource, index: JetIndex) -> dict[str, Any]:
     jets = index.class_counts.sum(axis=1).tolist()
     return {
         "split": None if source.split is None else source.split.describe(),
-        "files": {
-            file.url: [sample, file.identity, file.num_entries, num_jets]
-            for file, sample, num_jets in zip(source.files, source.samples, jets, strict=True)
-        },
+        "files": _by_public_name(
+            {
+                file.url: [sample, file.identity, file.num_entries, num_jets]
+                for file, sample, num_jets in zip(source.files, source.samples, jets, strict=True)
+            }
+        ),
     }
+
+
+def _by_public_name(files: dict[str, Any]) -> dict[str, Any]:
+    """Return what is known of files by their URL without secrets; URLs that differ in those are numbered."""
+    named: dict[str, Any] = {}
+    for url, facts in files.items():
+        name = public = without_secrets(url)
+        number = 1
+        while name in named:
+            number += 1
+            name = f"{public} ({number})"
+        named[name] = facts
+    return named
 
 
 def _check_names(files: Sequence[InputFile], config: DataConfig) -> None:

@@ -22,11 +22,10 @@ import uproot
 
 import partt
 from partt.data.files import access as file_access
-from partt.data.files.access import without_secrets
 from partt.data.files.cache import FILE_CACHE
 from partt.data.files.lists import InputFile, expand_files
 from partt.data.files.tables import AuthenticationError, inspect_file, read_columns, read_note, write_table
-from partt.errors import DataError
+from partt.errors import DataError, without_secrets
 from xrootd_server import xrootd_serving
 
 pytestmark = pytest.mark.server

@@ -4,11 +4,14 @@ One rule for all verbs: every output of every verb is attacked with a user's fil
 and a folder.
 """
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +22,16 @@ import partt
 from conftest import FIXTURES
 from jets import write_jets
 from partt.atomic_files import atomic_path, refuse_foreign, remove_leftovers, staged_files
+from partt.checking.findings import CheckReport
 from partt.cli.main import main
 from partt.conversion.convert import convert
+from partt.data.reading.splitting import Split
 from partt.errors import ConfigError, OutputError
 from partt.evaluation import report
 from partt.evaluation.figures.confusion import draw_confusion
 from partt.exporting.export import export
 from partt.tagger.tagger_file import save_tagger
+from partt.training.job import with_defaults
 from small_networks import make_tagger
 from toy_scores import write_scores
 from training_jobs import run_job, stop_after, tiny_job
@@ -365,3 +371,96 @@ def test_staged_files_move_together(tmp_path):
             (stage / name).write_text("after")
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["a", "deep", "deep/b"]
     assert (tmp_path / "a").read_text() == "after"
+
+
+# --- taggers that cannot be read, and secrets ---
+
+
+def as_nobody(words: list[str]) -> tuple[int, str]:
+    """Run a command in a forked process without the rights of root; return exit code and error output."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            os.dup2(write, 2)
+            sys.stderr = os.fdopen(2, "w")
+            code = main(words)
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+    os.close(write)
+    with os.fdopen(read) as file:
+        text = file.read()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text
+
+
+@pytest.mark.parametrize("name", ["tagger.safetensors", "run", "closed/run", "closed/tagger.safetensors"])
+def test_a_tagger_without_permission_is_not_a_missing_one(inputs, name):
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        path = Path(folder) / name
+        file = path if path.suffix else path / "best.safetensors"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes((inputs / "tagger.safetensors").read_bytes())
+        Path(folder).chmod(0o755)
+        (Path(folder) / "closed").chmod(0) if "closed" in name else file.chmod(0)
+        code, message = as_nobody(["export", str(path), "--out", f"{folder}/out.onnx"])
+    assert code == 3
+    assert message.startswith(f"partt: error: cannot read {path}")
+    assert message.endswith("Permission denied\n")
+    assert message.count("\n") == 1
+
+
+SECRET = "SECRET"  # noqa: S105
+
+
+def test_random_urls_lose_their_secrets():
+    random = np.random.default_rng(15)
+    for _ in range(int(os.environ.get("PARTT_ATTACKS", "300"))):
+        user = random.choice(["", f"{SECRET}@", f"me:{SECRET}@", f"me:p@{SECRET}@", f":{SECRET}@"])
+        marks = "".join(random.choice(list("&;,)=%+:/?@."), 3))
+        query = random.choice(
+            ["", f"?authz={SECRET}", f"?a=1{marks}t={SECRET}", f"?X-Amz=a,b){SECRET}{marks}x"]
+        )
+        scheme = random.choice(["https", "root", "s3", "HTTPS", "davs+x"])
+        url = f"{scheme}://{user}host:80//a/b.root{query}"
+        before, after = (
+            random.choice(["", "in '", "(", "see "]),
+            random.choice(["", "'", ": gone", "; x", ", y"]),
+        )
+        text = str(ConfigError(f"{before}{url}{after}"))
+        assert SECRET not in text
+        assert text == f"{before}{scheme}://host:80//a/b.root{after}"
+
+
+def test_run_json_has_no_tokens(inputs):
+    job = _job(inputs)
+    path = str(inputs / "training.root")
+    remote = [
+        f"https://me:{SECRET}@host/{name}.root?authz={SECRET}{number}" for number, name in enumerate("aab")
+    ]
+    files = tuple(replace(job.train.files[0], url=url) for url in remote)
+    index = replace(job.train_index, class_counts=np.repeat(job.train_index.class_counts, 3, axis=0))
+    source = replace(job.train, files=files, samples=("",) * 3)
+    text = json.dumps(replace(job, train=source, train_index=index).definition(1))
+    assert SECRET not in text
+    assert all(f"https://host/{name}" in text for name in ("a.root", "a.root (2)", "b.root"))
+    assert path in json.dumps(job.definition(1))
+
+
+def test_a_new_token_changes_neither_the_split_nor_the_definition_of_a_run(inputs):
+    split, entries = Split("train", 0.3, 1), np.arange(100)
+    urls = [f"root://host//a/b.root?authz={token}" for token in ("one", "two")]
+    assert np.array_equal(*(split.contains(url, entries) for url in urls))
+    definition = json.loads(json.dumps(_job(inputs).definition(1)))
+    facts = next(iter(definition["train"]["files"].values()))
+    definition["train"]["files"] = {urls[0]: facts}
+    assert with_defaults(definition)["train"]["files"] == {"root://host//a/b.root": facts}
+
+
+def test_check_prints_no_tokens():
+    report_of_check = CheckReport()
+    report_of_check.error(f"https://h/a.root?t={SECRET}", f"as https://h/b.root?t={SECRET}, in b")
+    assert SECRET not in repr(report_of_check.findings)

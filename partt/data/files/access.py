@@ -57,11 +57,6 @@ def is_remote(url: str) -> bool:
     return "://" in url and not url.startswith("file://")
 
 
-def without_secrets(text: str) -> str:
-    """Remove users, passwords and queries, which may hold tokens, from all URLs in a text."""
-    return re.sub(r"([a-z][a-z0-9+.-]*://)(?:[^/\s@'\"]*@)?([^\s?'\"]*)(?:\?[^\s'\";,)]*)?", r"\1\2", text)
-
-
 def local_path(url: str) -> str:
     """Return the path of a local file."""
     return os.path.expanduser(url.removeprefix("file://"))  # noqa: PTH111 - pathlib raises at "~nobody"

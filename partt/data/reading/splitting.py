@@ -10,6 +10,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from partt.errors import without_secrets
+
 
 @dataclass(frozen=True)
 class Split:
@@ -21,7 +23,8 @@ class Split:
 
     def contains(self, url: str, entries: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return whether entries (N,) of a file belong to this part."""
-        validation = _uniform(f"{self.seed} {url.rsplit('/', 1)[-1]}", entries) < self.fraction
+        name = without_secrets(url).rsplit("/", 1)[-1]  # a new token does not change the split
+        validation = _uniform(f"{self.seed} {name}", entries) < self.fraction
         return validation if self.part == "validation" else ~validation
 
     def describe(self) -> str:
