@@ -123,7 +123,7 @@ def _check(production: Production) -> None:
         listed = ", ".join(production.labels)
         raise ConfigError(f"classes {listed}: give different ones of {', '.join(LABELS)}")
     if not (1 <= production.num_jets <= MAX_JETS and production.jets_per_file >= 1 and production.seed >= 0):
-        raise ConfigError(f"the numbers of jets must be 1 to {MAX_JETS} and the seed must not be negative")
+        raise ConfigError(f"numbers of jets must be at least 1, at most {MAX_JETS}, the seed not negative")
     num_files = len(production.labels) * -(-production.num_jets // production.jets_per_file)
     if num_files > MAX_FILES:
         raise ConfigError(
