@@ -84,6 +84,8 @@ def test_a_run_stopped_in_an_epoch_is_finished(name, folder):
     for line, expected in zip(epochs_of(name), epochs_of(f"{name}_end"), strict=True):
         assert line.keys() == expected.keys()
         for key, value in expected.items():  # other CPUs round otherwise
+            if key == "validation_auc" and value is None:  # 0.1 had none if a class has no validation jets
+                continue
             assert line[key] == (pytest.approx(value, rel=1e-3) if isinstance(value, float) else value), key
     ours, theirs = (
         load_torch_tagger(f"{name}/best.safetensors"),

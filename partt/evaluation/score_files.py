@@ -15,6 +15,7 @@ from partt.data.files.tables import inspect_file, read_columns
 from partt.data.jagged import Array
 from partt.errors import DataError, without_secrets
 from partt.evaluation.jets import JetCollector, ScoredRows, ScoresByClass
+from partt.evaluation.names import check_class_names
 from partt.jobs.progress import Progress
 from partt.scores.columns import SELECTED, ScoreFile, is_discriminant, recognise
 from partt.scores.origin import Provenance, read_provenance, sum_of
@@ -27,6 +28,8 @@ def open_score_files(arguments: Sequence[str]) -> list[tuple[ScoreFile, ...]]:
     """Return the prediction files that arguments name, by seed: files with the same jets are seeds."""
     files = [_open(file.url) for file in expand_files(arguments)]
     first = files[0]
+    for file in files:
+        check_class_names(tuple(file.score_columns))
     for file in files[1:]:
         if tuple(file.score_columns) != tuple(first.score_columns):
             raise DataError(

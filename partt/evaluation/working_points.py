@@ -13,6 +13,7 @@ import numpy.typing as npt
 from partt.data.jagged import Array
 from partt.errors import ConfigError
 from partt.evaluation.intervals import Interval, interval_at, interval_at_fitted, interval_in_bins
+from partt.evaluation.names import shorten
 from partt.evaluation.passing import Floats, Passing
 
 
@@ -41,7 +42,8 @@ def parse_requests(texts: Sequence[str]) -> tuple[Request, ...]:
                 efficiency = 0.0
             if not 0 < efficiency < 1 or of not in {"eps_s", "eps_b"}:
                 raise ConfigError(
-                    f"working point {text!r}: should be like eps_s=0.5,0.8 or eps_b=0.01, between 0 and 1"
+                    f"working point {shorten(text)!r}: should be like eps_s=0.5,0.8 or eps_b=0.01, "
+                    "between 0 and 1"
                 )
             requests.append(Request("eps_s" if of == "eps_s" else "eps_b", efficiency))
     return tuple(dict.fromkeys(requests))

@@ -35,6 +35,7 @@ BAD = "bad"
 SOURCE_FILE = "source_file"
 SOURCE_ENTRY = "source_entry"
 WEAVER_LABEL = "_label_"
+MAX_SHOWN = 200  # characters of a name in a message
 WEAVER_SCORES = "scores"  # of its parquet files: lists of scores, without class names
 _NOT_OBSERVERS = {SELECTED, BAD, SOURCE_FILE, SOURCE_ENTRY, WEAVER_LABEL}
 
@@ -161,7 +162,7 @@ def recognise(info: FileInfo) -> ScoreFile:
         name: [label for label in (f"{LABEL}{name}", column.removeprefix(SCORE)) if label in info.branches]
         for name, column in by_class.items()
     }
-    missing = [name for name, found in candidates.items() if not found]
+    missing = [name[:MAX_SHOWN] for name, found in candidates.items() if not found]
     if not missing:
         labels = tuple(found[0] for found in candidates.values())
     elif WEAVER_LABEL in info.branches:

@@ -263,6 +263,23 @@ def test_sizes_are_bounded():
     assert time.process_time() - start < 5
 
 
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_file_with_a_class_name_of_100_kb(tmp_path, capsys, labelled):
+    scores, labels = toy(30, 3)
+    names = ("A", "B", "x" * 100_000)
+    table = {f"score_{name}": scores[:, i].astype(np.float32) for i, name in enumerate(names)}
+    table |= {
+        f"label_{name}": (labels == i).astype(np.int32) for i, name in enumerate(names) if labelled or i < 2
+    }
+    write_table(tmp_path / "scores.parquet", table)
+    start = time.process_time()
+    assert main(["evaluate", str(tmp_path / "scores.parquet"), "--out", str(tmp_path / "report")]) == 3
+    assert time.process_time() - start < 10
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert len(message) < 1000
+
+
 def test_a_csv_cell_is_no_formula():
     scores, labels = toy(60, 3)
     found = evaluate(scores_from_arrays(["=A", "@B", "C"], scores, labels), name="+HYPERLINK()")
