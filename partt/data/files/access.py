@@ -207,7 +207,7 @@ def _pause(url: str, seconds: float) -> None:
 
 def _check_signals(url: str) -> None:
     if stop_requested():
-        raise SignalledError(f"stopped by a signal while waiting for {without_secrets(url)}")
+        raise SignalledError(f"stopped by a signal while waiting for {url}")
 
 
 def _retry_after(error: BaseException) -> float:
