@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from partt.data.jet_batch import JetBatch
-from partt.model.cpu.allocator import keep_freed_memory, limit_kernel_cache
+from partt.model.cpu.allocator import keep_freed_memory
 from partt.model.network import Network
 from partt.model.registry import build_network
 from partt.model.state_dicts import with_prefix, without_prefix
@@ -82,7 +82,6 @@ def make_learner(
     `initial_weights` stay random; heads in it that the objective does not need are ignored.
     """
     keep_freed_memory()
-    limit_kernel_cache()
     for_weights, for_steps = np.random.SeedSequence(job.seed).generate_state(2, np.uint64).tolist()
     torch.manual_seed(for_weights)
     recipe, objective = job.recipe, job.objective

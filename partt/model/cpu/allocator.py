@@ -3,22 +3,15 @@
 glibc returns large freed blocks at once; the next tensor of the same size then waits for the kernel to map
 and clear its pages. That costs a fifth of the time of a training step (benchmarks/bench_model.py).
 
-Kept memory must not be broken up by small blocks that live long. oneDNN keeps the last 1024 kernels that it
-compiled, each for tensors of one size; in a training sizes differ in every step, so that this cache fills up
-for hundreds of steps, is hardly ever hit by a later one, and scatters its blocks between the tensors: the
-heap grows (benchmarks/bench_memory.py). `limit_kernel_cache` keeps those of about one step.
-
 This is a setting of the whole process, and it stays until the process ends: results do not depend on it. Only
 this module changes it, when a training run or the scoring of jets starts.
 """
 
 import ctypes
-import os
 from functools import cache
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # malloc.h
 _MEGABYTE = 1 << 20
-_KERNELS = "64"  # layers of a network share kernels within a step
 
 
 @cache
@@ -31,8 +24,3 @@ def keep_freed_memory() -> bool:
     # than a tensor of all pairs, so allow no such blocks.
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2000 * _MEGABYTE), (_M_TOP_PAD, 64 * _MEGABYTE))
     return all(mallopt(option, value) for option, value in settings)
-
-
-def limit_kernel_cache() -> None:
-    """Let oneDNN keep few compiled kernels; it reads this once, when it computes for the first time."""
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _KERNELS)
