@@ -85,6 +85,13 @@ def _settings(summary: PredictSummary) -> tuple[str, list[str], dict[str, Any]]:
     return summary.tagger_sha256, summary.class_names, summary.options
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # not a path: the file was changed by hand
+        return False
+
+
 def _merged(folder: Path, records: Sequence[PredictSummary], new: PredictSummary) -> PredictSummary:
     """Return the new record with the outputs of earlier ones that still exist."""
     replaced = {entry.output for entry in new.outputs}
@@ -96,7 +103,7 @@ def _merged(folder: Path, records: Sequence[PredictSummary], new: PredictSummary
             entry
             for entry in record.outputs
             if entry.output not in replaced
-            and (folder / entry.output).exists()
+            and _exists(folder / entry.output)
             and not (same and entry.input in bad)
         ]
         if same:
