@@ -189,7 +189,15 @@ def tagger_bytes(tagger: TorchTagger) -> tuple[bytes, str]:
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = header.model_dump_json()
     metadata = {"partt": text, "sha256": _sha256(text, tensors)}
-    return safetensors.torch.save(tensors, metadata), metadata["sha256"]
+    return _in_order(safetensors.torch.save(tensors, metadata)), metadata["sha256"]
+
+
+def _in_order(contents: bytes) -> bytes:
+    """Return a safetensors file with sorted keys: the library writes its metadata in random order."""
+    size = int.from_bytes(contents[:8], "little")
+    text = json.dumps(json.loads(contents[8 : 8 + size]), sort_keys=True, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + contents[8 + size :]
 
 
 def read_tagger(path: Path) -> TorchTagger:

@@ -25,7 +25,7 @@ from partt.model.weaver_weights import (
     read_weaver_file,
 )
 from partt.tagger.loading import load_tagger
-from partt.tagger.tagger_file import reference_outputs, save_tagger
+from partt.tagger.tagger_file import reference_outputs, save_tagger, tagger_bytes
 from small_networks import SMALL, make_tagger
 
 
@@ -79,6 +79,7 @@ def test_logits_of_a_batch(path):
 def test_saving_twice_gives_the_same_sha256(tmp_path):
     first, second = (save_tagger(tmp_path / name, make_tagger()) for name in "ab")
     assert first == second
+    assert len({tagger_bytes(make_tagger())[0] for _ in range(8)}) == 1  # byte by byte
 
 
 def refused(path, message):
