@@ -121,7 +121,6 @@ def test_jetclass_npz(tmp_path):
     assert np.isnan(columns["jet_sdmass"]).all()
 
 
-@pytest.mark.slow
 def test_real_jets_get_the_scores_that_others_computed(reference, tmp_path):
     """500 jets of the real JetClass, and what weaver-core's ParticleNet says about them."""
     jets, tagger_file = tmp_path / "jets.root", tmp_path / "tagger.safetensors"

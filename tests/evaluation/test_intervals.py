@@ -74,7 +74,6 @@ def test_limits_cover():
     assert np.mean(np.array(limits) <= truth) > 0.84
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("weights", [False, True])
 def test_accuracy_and_area_cover(weights):
     big = gaussian_scores(400_000, 1.5, seed=0)

@@ -17,7 +17,6 @@ def fidelity():
     return module
 
 
-@pytest.mark.slow
 def test_the_sample_is_as_easy_as_real_jets(reference, fidelity):
     """Within a tolerance and four standard errors of 900 jets; a naive detector gives 0.54 and 0.889."""
     jets = fidelity.load_ours(partt.sample_files()[0].parent)
@@ -26,7 +25,6 @@ def test_the_sample_is_as_easy_as_real_jets(reference, fidelity):
     assert found["auc"] == pytest.approx(0.9849, abs=0.003 + 0.005)
 
 
-@pytest.mark.slow
 def test_the_judge_repeats_the_reference_scores(reference, fidelity):
     """ParticleNet_kin on the 500 real jets, computed elsewhere with weaver-core."""
     expected = np.load(reference / "particlenet_kin_scores_on_500.npy")
