@@ -28,6 +28,8 @@ FILES = ROOT.parent / "shared" / "reference" / "bench_jets"
 NUM_JETS = 128
 BATCH_SIZES = (1, 16, 64)
 Work = Callable[[], None]
+# The tests have weaver-core's export of a tagger.
+sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "exporting")]
 
 
 def load_columns(count: int) -> Any:
@@ -86,47 +88,9 @@ def full_square() -> Iterator[None]:
         particle_transformer.triangle, particle_transformer.square = before
 
 
-def weaver_session(tagger: Any, folder: Path) -> Any:
-    """Return weaver-core's own export of a tagger's weights."""
-    import torch
-    from weaver.nn.model.ParticleTransformer import ParticleTransformer
-
-    from partt.model.weaver_weights import export_particle_transformer
-    from partt.tagger.onnx_file import new_session
-
-    network = ParticleTransformer(
-        17, num_classes=10, use_pre_activation_pair=False, fc_params=[], for_inference=True, trim=False
-    )
-    network.load_state_dict(export_particle_transformer(tagger.network.state_dict(), tagger.network.config))
-    names = ["pf_features", "pf_vectors", "pf_mask"]
-    path = folder / "weaver.onnx"
-    torch.onnx.export(
-        network.eval(),
-        (torch.ones(2, 17, 8), torch.ones(2, 4, 8), torch.ones(2, 1, 8)),
-        str(path),
-        input_names=names,
-        output_names=["softmax"],
-        dynamic_axes={name: {0: "jets", 2: "particles"} for name in names},
-        opset_version=17,
-        dynamo=False,
-    )
-    return new_session(path.read_bytes())
-
-
-def wrapped(feed: Any) -> Any:
-    """Return inputs padded with copies of particles, as weaver-core pads: with zeros its export gives NaN."""
-    import numpy as np
-
-    mask = feed["pf_mask"][:, 0].astype(bool)
-    rows = np.arange(mask.shape[1]) % mask.sum(axis=1)[:, None]
-    return {
-        name: values if name == "pf_mask" else np.take_along_axis(values, rows[:, None], axis=2)
-        for name, values in feed.items()
-    }
-
-
 def competitors(tagger: Any, folder: Path) -> dict[str, tuple[str, Any]]:
     """Return name -> (inputs, session) of all exports; all must agree."""
+    from exported_taggers import weaver_session
     from partt.exporting.export import export
     from partt.tagger.onnx_file import load_onnx_tagger
 
@@ -157,6 +121,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     import numpy as np
 
+    from exported_taggers import wrapped
     from partt.tagger.onnx_file import feeder, run_session
 
     tagger, variables = make_tagger(), load_columns(NUM_JETS)

@@ -96,6 +96,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # the tutorial goes through everything
 @pytest.mark.parametrize("page", pages_with("", "python"))
 def test_blocks_run(page, folder, capfd):
@@ -162,6 +163,7 @@ def test_every_weaver_flag_is_explained():
     assert table == flags
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_warnings(tmp_path):
     command = [
         sys.executable,

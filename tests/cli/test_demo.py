@@ -26,6 +26,7 @@ sys.exit(main.main())
 """
 
 
+@pytest.mark.slow
 def test_an_interrupted_demo_continues_and_ends_with_report_and_commands(tmp_path):
     command = [sys.executable, "-c", SHORT_DEMO, "demo", "--offline"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:

@@ -16,6 +16,7 @@ from partt.evaluation.jets import scores_from_arrays
 from toy_scores import CLASSES, random_scores, score_table, write_scores
 
 
+@pytest.mark.slow
 def test_the_whole_report(tmp_path, capsys):
     seeds = [
         write_scores(tmp_path / f"seed{seed}.root", 1500, tagger=f"abc123{seed}", seed=seed, jets_seed=0)
@@ -195,6 +196,7 @@ def test_many_files_are_read_in_chunks(tmp_path, monkeypatch):
     assert all(done <= total == 900 for done, total in calls)
 
 
+@pytest.mark.slow
 def test_no_torch(tmp_path):
     path = write_scores(tmp_path / "scores.root", 60)
     code = (

@@ -47,6 +47,7 @@ def exported(tmp_path_factory):
 # --- the same scores ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inputs", ["raw", "standardised"])
 @pytest.mark.parametrize("case", CASES)
 def test_scores_are_torchs_for_all_lengths_and_mixes(case, inputs, exported):

@@ -51,6 +51,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_killed_worker_changes_nothing(tmp_path):
     saved_tagger(tmp_path / "t.safetensors")
     for seed, name in enumerate("ab"):

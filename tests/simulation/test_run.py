@@ -163,6 +163,7 @@ def group_is_gone(group, patience=20.0):
     return False
 
 
+@pytest.mark.slow
 def test_killed_at_random_times_it_ends_with_the_same_files(undisturbed, tmp_path):
     seed = int(time.time())
     delays = random.Random(seed)
@@ -241,6 +242,7 @@ def test_splits_go_to_folders(tmp_path):
     assert not np.intersect1d(train, test).size
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_gives_the_same_files(undisturbed, tmp_path):
     """Run in a separate process: dask leaves threads and sockets behind."""
     script = f"""

@@ -121,6 +121,7 @@ def children_of(pid: int) -> list[int]:
     return direct + [inner for child in direct for inner in children_of(child)]
 
 
+@pytest.mark.slow
 def test_torchrun_and_a_dead_process_ends_all(jet_file, tmp_path):
     arguments = ("--train", str(jet_file), "--val-fraction", "0.2", "--out", "run")
     process = torchrun(tmp_path, *arguments, "--set", "epochs=2000", "--set", "patience=2000")
