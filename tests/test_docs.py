@@ -86,7 +86,7 @@ def folder(tmp_path, monkeypatch):
     write_pfnano(tmp_path / "pfnano.root")
     for seed, name in enumerate(["part", "particlenet"]):
         write_scores(tmp_path / f"scores/{name}.root", seed)
-    (tmp_path / "files.txt").write_text("TTBar:data/TTBar_*.root\n")
+    (tmp_path / "files.txt").write_text("TTBar:data/TTBar_*.root\nZJets:data/ZJets_*.root\n")
     shutil.copy(FIXTURES / "part_small_weaver04.pt", tmp_path / "ParT_full.pt")
     for name in ("train", "val"):
         shutil.copy(FIXTURES / "top_landscape.h5", tmp_path / f"{name}.h5")
