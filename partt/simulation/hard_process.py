@@ -9,7 +9,7 @@ import pythia8mc
 from partt.simulation.processes import NEUTRINOS, Process
 
 NUM_MASS_BINS = 20
-SPECTRUM_DEGREE = 3
+SPECTRUM_DEGREE = 2
 
 
 class FlatMasses:

@@ -114,12 +114,13 @@ def fit_vertices(events: Events, tracks: Candidates, jet: Integers) -> Vertices:
         num_tracks=count,
         momentum=total(momentum),
         energy=total(np.sqrt((momentum**2).sum(axis=1) + PION_MASS**2)),
-        position=true_positions(events, rows[start]) + shift,
+        position=decay_positions(events, parent[start]) + shift,
         covariance=covariance,
         chi2=total(chi2) - (shift * pull).sum(axis=1),
     )
 
 
-def true_positions(events: Events, rows: Integers) -> Floats:
-    """Return where particles were produced (P, 3)."""
-    return np.stack([events.x[rows], events.y[rows], events.z[rows]], axis=1)
+def decay_positions(events: Events, parent: Integers) -> Floats:
+    """Return where particles decayed (V, 3)."""
+    daughter = events.first_daughter[parent]
+    return np.stack([events.x[daughter], events.y[daughter], events.z[daughter]], axis=1)
