@@ -9,7 +9,7 @@ from partt.simulation.detector.response import charges
 from partt.simulation.generator import Generator
 from partt.simulation.processes import BY_LABEL
 
-NUM_EVENTS = 10
+NUM_EVENTS = 6
 
 
 @pytest.mark.parametrize("label", ["Hbb", "Hcc"])
