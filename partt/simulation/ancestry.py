@@ -15,7 +15,7 @@ MIN_FLIGHT = 0.001  # mm; what decays sooner, such as a D*, belongs to the verte
 MAX_GENERATIONS = 1000
 
 
-class Origin(IntEnum):
+class ParticleOrigin(IntEnum):
     """What decayed to a particle; the values of part_origin."""
 
     UNKNOWN = -1  # neutral candidates: calorimeter energy, perhaps of several particles
@@ -42,7 +42,7 @@ def displaced_parents(events: Events, rows: Integers) -> Integers:
         if not len(searching):
             return parents
         flight = np.linalg.norm(positions[:, child] - positions[:, mother], axis=0)
-        found = (flight > MIN_FLIGHT) & (_flavours(events, mother) != Origin.PRIMARY)
+        found = (flight > MIN_FLIGHT) & (_flavours(events, mother) != ParticleOrigin.PRIMARY)
         parents[searching[found]] = mother[found]
         searching, child = searching[~found], mother[~found]
     raise ValueError(f"a particle has more than {MAX_GENERATIONS} ancestors")
@@ -51,10 +51,10 @@ def displaced_parents(events: Events, rows: Integers) -> Integers:
 def origins(events: Events, rows: Integers) -> Integers:
     """Return the origin of each particle (P,); unknown for rows of -1."""
     parents = displaced_parents(events, rows)
-    found = np.where(rows >= 0, _flavours(events, parents), Origin.UNKNOWN)
-    charm = np.flatnonzero(found == Origin.CHARM)
+    found = np.where(rows >= 0, _flavours(events, parents), ParticleOrigin.UNKNOWN)
+    charm = np.flatnonzero(found == ParticleOrigin.CHARM)
     before = _flavours(events, displaced_parents(events, parents[charm]))
-    found[charm[before == Origin.BOTTOM]] = Origin.BOTTOM_TO_CHARM
+    found[charm[before == ParticleOrigin.BOTTOM]] = ParticleOrigin.BOTTOM_TO_CHARM
     return found
 
 
@@ -64,14 +64,14 @@ def _flavours(events: Events, rows: Integers) -> Integers:
     return np.array([_flavour(int(code)) for code in codes], dtype=np.int64)[row]
 
 
-def _flavour(code: int) -> Origin:
+def _flavour(code: int) -> ParticleOrigin:
     """Return BOTTOM, CHARM or STRANGE for hadrons, by their heaviest quark, and TAU; PRIMARY for others."""
     if abs(code) == TAU:
-        return Origin.TAU
+        return ParticleOrigin.TAU
     if not pdgid.is_hadron(code):
-        return Origin.PRIMARY
+        return ParticleOrigin.PRIMARY
     if pdgid.has_bottom(code):
-        return Origin.BOTTOM
+        return ParticleOrigin.BOTTOM
     if pdgid.has_charm(code):
-        return Origin.CHARM
-    return Origin.STRANGE if pdgid.has_strange(code) else Origin.PRIMARY
+        return ParticleOrigin.CHARM
+    return ParticleOrigin.STRANGE if pdgid.has_strange(code) else ParticleOrigin.PRIMARY

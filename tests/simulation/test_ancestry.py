@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from simulate_helpers import HARD_PT_MIN, SEED, simulated
 
-from partt.simulation.ancestry import Origin, displaced_parents, origins
+from partt.simulation.ancestry import ParticleOrigin, displaced_parents, origins
 from partt.simulation.detector.response import charges
 from partt.simulation.generator import Generator
 from partt.simulation.processes import BY_LABEL
@@ -32,7 +32,7 @@ def test_parents_decay_where_the_particle_is_produced(label):
         for row, parent, origin in zip(rows - first, parents - first, kind, strict=True):
             particle = event[int(row)]
             flavours = {flavour(event[index]) for index in flying if particle.isAncestor(index)}
-            if origin == Origin.PRIMARY:
+            if origin == ParticleOrigin.PRIMARY:
                 assert parent < 0
                 assert not flavours
                 continue
@@ -40,17 +40,22 @@ def test_parents_decay_where_the_particle_is_produced(label):
             assert particle.isAncestor(int(parent))
             assert distance(mother.vDec(), particle.vProd()) < 0.1  # a pi0 flies a few micrometres
             expected = ORIGINS[flavour(mother)]
-            if expected == Origin.CHARM and "b" in flavours:
-                expected = Origin.BOTTOM_TO_CHARM
+            if expected == ParticleOrigin.CHARM and "b" in flavours:
+                expected = ParticleOrigin.BOTTOM_TO_CHARM
             assert origin == expected
     assert kinds >= {
-        Origin.PRIMARY,
-        Origin.STRANGE,
-        Origin.BOTTOM_TO_CHARM if label == "Hbb" else Origin.CHARM,
+        ParticleOrigin.PRIMARY,
+        ParticleOrigin.STRANGE,
+        ParticleOrigin.BOTTOM_TO_CHARM if label == "Hbb" else ParticleOrigin.CHARM,
     }
 
 
-ORIGINS = {"b": Origin.BOTTOM, "c": Origin.CHARM, "s": Origin.STRANGE, "tau": Origin.TAU}
+ORIGINS = {
+    "b": ParticleOrigin.BOTTOM,
+    "c": ParticleOrigin.CHARM,
+    "s": ParticleOrigin.STRANGE,
+    "tau": ParticleOrigin.TAU,
+}
 
 
 def flies(particle):
@@ -78,7 +83,7 @@ def test_neutral_candidates_have_no_origin():
     result = simulated("Hbb")
     origin, charge = result.extra["part_origin"], result.table["part_charge"]
     np.testing.assert_array_equal(origin.offsets, charge.offsets)
-    np.testing.assert_array_equal(origin.contents == Origin.UNKNOWN, charge.contents == 0)
+    np.testing.assert_array_equal(origin.contents == ParticleOrigin.UNKNOWN, charge.contents == 0)
     assert origin.contents.dtype == np.int32
 
 
@@ -87,5 +92,7 @@ def test_displaced_tracks_have_large_impact_parameters():
     origin = result.extra["part_origin"].contents
     d0, error = (result.table[f"part_{name}"].contents for name in ("d0val", "d0err"))
     significance = np.abs(d0) / np.where(error > 0, error, np.inf)
-    assert np.median(significance[origin == Origin.PRIMARY]) < 1
-    assert np.median(significance[np.isin(origin, (Origin.BOTTOM, Origin.BOTTOM_TO_CHARM))]) > 3
+    assert np.median(significance[origin == ParticleOrigin.PRIMARY]) < 1
+    assert (
+        np.median(significance[np.isin(origin, (ParticleOrigin.BOTTOM, ParticleOrigin.BOTTOM_TO_CHARM))]) > 3
+    )

@@ -350,7 +350,7 @@ def test_the_long_commands_of_the_docs_are_understood():
     commands = re.findall(
         r"^partt simulate .*", "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL)), re.MULTILINE
     )
-    assert len(commands) == 4
+    assert len(commands) == 6
     for command in commands:
         options = _build_parser("simulate").parse_args(shlex.split(command, comments=True)[1:])
         assert options.jets >= 5000

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from simulate_helpers import simulated
 
-from partt.simulation.ancestry import Origin, origins
+from partt.simulation.ancestry import ParticleOrigin, origins
 from partt.simulation.jetclass_tree import jet_constituents
 from partt.simulation.vertices import decay_positions, find_vertices, fit_vertices
 
@@ -98,8 +98,8 @@ def test_positions_are_unbiased_and_errors_are_right():
 def test_lifetimes_of_b_and_c_hadrons():
     """Distance x mass / momentum of the hadron: c tau, 0.46 mm for b and 0.06 to 0.31 mm for c hadrons."""
     for label, origin, shortest, longest in (
-        ("Hbb", Origin.BOTTOM, 0.35, 0.6),
-        ("Hcc", Origin.CHARM, 0.1, 0.35),
+        ("Hbb", ParticleOrigin.BOTTOM, 0.35, 0.6),
+        ("Hcc", ParticleOrigin.CHARM, 0.1, 0.35),
     ):
         events, tracks, jet = tracks_of(label)
         vertices = fit_vertices(events, tracks, jet)
@@ -120,7 +120,9 @@ def test_masses_of_vertices():
     assert kaons.sum() > 5
     np.testing.assert_allclose(vertices.mass[kaons], 0.4976, atol=0.001)
     origin = origins(events, events.first_daughter[vertices.parent])
-    bottom, charm = (vertices.mass[origin == kind] for kind in (Origin.BOTTOM, Origin.BOTTOM_TO_CHARM))
+    bottom, charm = (
+        vertices.mass[origin == kind] for kind in (ParticleOrigin.BOTTOM, ParticleOrigin.BOTTOM_TO_CHARM)
+    )
     assert 1.0 < bottom.mean() < 2.5
     assert 0.7 < charm.mean() < 1.3
     assert charm.max() < 2.3
@@ -176,5 +178,5 @@ def test_definitions_of_the_branches(label):
 
 def test_neutral_candidates_and_prompt_tracks_make_no_vertex():
     events, tracks, jet = tracks_of("QCD")
-    prompt = tracks.take(origins(events, tracks.particle) <= Origin.PRIMARY)
+    prompt = tracks.take(origins(events, tracks.particle) <= ParticleOrigin.PRIMARY)
     assert len(find_vertices(events, prompt, jet[: len(prompt)]).jet) == 0
