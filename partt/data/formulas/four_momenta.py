@@ -1,6 +1,7 @@
 """Four-momenta in formulas: made by weaver's `_p4_from_*`, computed by the vector library."""
 
 import operator
+from collections.abc import Mapping
 
 import awkward as ak
 import numpy as np
@@ -23,7 +24,7 @@ COMPONENTS = """
 """
 DISTANCES = "deltaR deltaphi deltaeta"
 # operators -> which of their operands may be four-momenta
-_OPERANDS = {
+_OPERANDS: Mapping[Function, set[tuple[bool, ...]]] = {
     operator.add: {(True, True)},
     operator.sub: {(True, True)},
     operator.mul: {(True, False), (False, True)},
