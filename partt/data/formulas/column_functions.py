@@ -387,7 +387,9 @@ def length(column: Value) -> int:
 
 def num_values(value: Value) -> int:
     """Return the number of values in memory."""
-    return value.contents.size if isinstance(value, Jagged) else int(getattr(value, "size", 0) or 0)
+    if isinstance(value, Jagged):
+        return value.contents.size
+    return value.size if isinstance(value, np.ndarray) else 0
 
 
 def identity(column: Value) -> Value:

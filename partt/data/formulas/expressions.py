@@ -151,12 +151,11 @@ class _Walker:
             case ast.Subscript():
                 return self.apply(node, self.functions.item, node.value, node.slice)
             case ast.UnaryOp():
-                return self.apply(node, self.functions.operators[type(node.op)], node.operand)
+                return self.apply(node, self.operator(node.op), node.operand)
             case Chain():
                 return self.chain(node)
             case ast.Compare():
-                kind = type(node.ops[0])
-                return self.apply(node, self.functions.operators[kind], node.left, node.comparators[0])
+                return self.apply(node, self.operator(node.ops[0]), node.left, node.comparators[0])
             case ast.Call():
                 options = {keyword.arg or "": self.value(keyword.value) for keyword in node.keywords}
                 return self.apply(node, self.function(function_name(node)), *node.args, **options)
@@ -180,8 +179,8 @@ class _Walker:
         value = self.value(node.first)
         for count, (op, operand) in enumerate(zip(node.ops, node.operands, strict=True)):
             arguments = [node.until(count), operand]
-            function = self.functions.operators[type(op)]
-            value = self.call(node.until(count + 1), arguments, function, value, self.value(operand))
+            result = node.until(count + 1)
+            value = self.call(result, arguments, self.operator(op), value, self.value(operand))
         return value
 
     def column(self, name: str) -> Column:
@@ -195,6 +194,11 @@ class _Walker:
         if name not in self.functions.functions:
             raise ConfigError(f"{name} is not available here")
         return self.functions.functions[name]
+
+    def operator(self, kind: ast.AST) -> Callable[..., Value]:
+        if type(kind) not in self.functions.operators:
+            raise ConfigError(f"the operator {type(kind).__name__} is not available here")
+        return self.functions.operators[type(kind)]
 
     def apply(
         self, node: ast.expr, function: Callable[..., Value], *arguments: ast.expr, **options: Value

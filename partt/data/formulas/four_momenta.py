@@ -24,7 +24,7 @@ COMPONENTS = """
 """
 DISTANCES = "deltaR deltaphi deltaeta"
 # operators -> which of their operands may be four-momenta
-_OPERANDS: Mapping[Function, set[tuple[bool, ...]]] = {
+OPERANDS_OF_MOMENTA: Mapping[Function, set[tuple[bool, ...]]] = {
     operator.add: {(True, True)},
     operator.sub: {(True, True)},
     operator.mul: {(True, False), (False, True)},
@@ -80,7 +80,7 @@ def with_momenta(function: Function, on_columns: Function) -> Function:
         if not any(isinstance(argument, Momenta) for argument in arguments):
             return on_columns(*arguments)
         are_momenta = tuple(isinstance(argument, Momenta) for argument in arguments)
-        if are_momenta not in _OPERANDS.get(function, ()):
+        if are_momenta not in OPERANDS_OF_MOMENTA.get(function, ()):
             raise TypeError("four-momenta can be added, subtracted and scaled; take a component, such as .pt")
         values = [
             argument.array if isinstance(argument, Momenta) else as_awkward(argument)

@@ -45,7 +45,7 @@ _UFUNCS = """
     bitwise_and bitwise_or bitwise_xor bitwise_not invert left_shift right_shift
 """
 # numpy 2 has these as well
-_NEW_NAMES = {
+NEW_NAMES = {
     "acos": "arccos",
     "acosh": "arccosh",
     "asin": "arcsin",
@@ -73,7 +73,7 @@ def _functions() -> dict[str, Function]:
     table: dict[str, Function] = {f"np.{name}": elementwise(getattr(np, name)) for name in _UFUNCS.split()}
     table |= {f"np.{name}.reduce": columns.over_list(getattr(np, name)) for name in _OVER_LISTS.split()}
     table |= {
-        f"math.{name}": columns.single_number(getattr(math, name), _NEW_NAMES.get(name, name))
+        f"math.{name}": columns.single_number(getattr(math, name), NEW_NAMES.get(name, name))
         for name in _MATH.split()
     }
     for module in ("np", "ak"):
@@ -153,7 +153,7 @@ def _functions() -> dict[str, Function]:
     table |= {f".{name}": four_momenta.distance(name) for name in four_momenta.DISTANCES.split()}
     table |= {f"np.{name}": _conversion(name) for name in TYPE_NAMES.split()}
     table["np.bool_"] = table["np.bool"]
-    return table | {f"np.{new}": table[f"np.{old}"] for new, old in _NEW_NAMES.items()}
+    return table | {f"np.{new}": table[f"np.{old}"] for new, old in NEW_NAMES.items()}
 
 
 def _conversion(name: str) -> Function:
