@@ -93,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--files", default=FILES)
     parser.add_argument("--steps", type=int, default=5000)
-    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--every", type=int, default=50)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
