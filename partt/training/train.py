@@ -11,6 +11,7 @@ from partt.data.config.data_config import load_data_config
 from partt.data.files.lists import InputFile, expand_files
 from partt.jobs.devices import choose_device, num_cores
 from partt.jobs.progress import Progress
+from partt.model.cpu.allocator import keep_few_kernels
 from partt.training.distributed import connected, world_from_environment
 from partt.training.events import Notice, Report
 from partt.training.fine_tuning import weights_to_start_from
@@ -53,6 +54,7 @@ def train(
     files opened so far and their number. With torchrun all processes call this; only the first one reports.
     See docs/reference/training.md for the other arguments.
     """
+    keep_few_kernels()
     name = recipe.model.name if isinstance(recipe, Recipe) else Path(recipe).stem
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(str(recipe), overrides)
     world = world_from_environment()
