@@ -56,8 +56,8 @@ def open_npz(path: Path, names: Sequence[str]) -> Iterator[list[NpzArray]]:
         known = [name.removesuffix(".npy") for name in file.namelist() if name.endswith(".npy")]
         for name in names:
             if name not in known:
-                found = ", ".join(repr(other)[1:-1] for other in known[:MAX_LISTED]) or "none"
-                raise DataError(f"{path} has no array {name!r}; it has: {found}")
+                others = ", ".join(repr(other)[1:-1] for other in known[:MAX_LISTED]) or "none"
+                raise DataError(f"{path} has no array {name!r}; it has: {others}")
         arrays = []
         for name in names:
             with reading_errors(path, name, "NPZ"):

@@ -70,12 +70,13 @@ def wait_for_lock(descriptor: int, folder: Path, *, shared: bool = False) -> Non
                 return
             time.sleep(0.05)
         raise OutputError(
-            f"another process, like `partt simulate`, keeps {folder} to itself; wait for it, or choose another --out"
+            f"another process, like `partt simulate`, keeps {folder} to itself; wait for it, or choose "
+            "another --out"
         )
 
 
 def keep_lock(descriptor: int, path: Path) -> bool:
-    """Return whether the locked file is still that at `path`; one that was removed is made and locked again."""
+    """Return whether the locked file is still that at `path`; if it was removed, make and lock a new one."""
     try:
         with suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(descriptor), path.lstat())

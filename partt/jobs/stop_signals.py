@@ -1,6 +1,6 @@
 """Stop on signals: the first one asks a job to save and stop, a later one ends it at once.
 
-Jobs that can be continued finish what they are doing (`stop_on_signal`); the others are left by an exception, so
+Jobs that can be continued finish what they are doing (`stop_on_signal`); others are left by an exception, so
 that their temporary files are removed (`raise_on_signal`).
 
 Batch systems signal every process of a job, and torchrun passes on what its processes have already received:

@@ -97,7 +97,10 @@ def simulate(
             report("", kept)
             for file in missing:
                 remove_leftovers(production.out / file.name)
-            for file, entry in make_files(production, missing, workers, scheduler, report, should_stop):
+            finished = make_files(
+                production, missing, workers, scheduler, progress=report, should_stop=should_stop
+            )
+            for file, entry in finished:
                 manifest = manifest.with_file(file.name, entry)
                 save_manifest(production.out, manifest)
                 made.append(file)

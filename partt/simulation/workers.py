@@ -26,6 +26,7 @@ def make_files(
     tasks: Sequence[FileTask],
     num_processes: int,
     scheduler: str | None,
+    *,
     progress: FileProgress,
     should_stop: ShouldStop,
 ) -> Finished:

@@ -363,8 +363,8 @@ def _refuse_programs(path: Path, model: Any) -> None:
     if unknown or kinds & SUBGRAPHS or len(model.functions):
         what = ", ".join(sorted(unknown)) or "functions"
         raise DataError(
-            f"{path} has loops, branches or functions ({what}); exported taggers have none of them, and partt "
-            "does not run them"
+            f"{path} has loops, branches or functions ({what}); exported taggers have none, and partt does "
+            "not run them"
         )
 
 

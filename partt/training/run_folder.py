@@ -75,8 +75,8 @@ class RunFolder:
         """Raise an error if another process has started to train here, since the file `lock` was removed."""
         if self.lock is not None and not keep_lock(self.lock, self.path / LOCK):
             raise OutputError(
-                f"{self.path / LOCK} was removed, and another process is training in {self.path} since; this one "
-                "stops, and saves nothing more"
+                f"{self.path / LOCK} was removed, and another process is training in {self.path} since; this "
+                "one stops, and saves nothing more"
             )
 
     def files(self, texts: Iterable[str]) -> list[Path]:
