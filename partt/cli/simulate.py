@@ -54,35 +54,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Simulate, and show the progress and the number of files."""
+    from partt.jobs.stop_signals import STOPPED, stop_on_signal
     from partt.simulation.simulate import RERUN, simulate
 
-    try:
-        with progress_bar("simulating", unit="jets") as progress:
-            result = simulate(
-                options.out,
-                jets=options.jets,
-                classes=options.classes,
-                jets_per_file=options.jets_per_file,
-                split=options.split,
-                pt_min=options.pt_min,
-                pt_max=options.pt_max,
-                seed=options.seed,
-                card=options.card,
-                extra=options.extra,
-                mass_range=options.mass_range,
-                workers=options.workers,
-                scheduler=options.scheduler,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        print(f"{options.out}: {RERUN}", file=sys.stderr)
-        raise
+    with stop_on_signal() as should_stop, progress_bar("simulating", unit="jets") as progress:
+        result = simulate(
+            options.out,
+            jets=options.jets,
+            classes=options.classes,
+            jets_per_file=options.jets_per_file,
+            split=options.split,
+            pt_min=options.pt_min,
+            pt_max=options.pt_max,
+            seed=options.seed,
+            card=options.card,
+            extra=options.extra,
+            mass_range=options.mass_range,
+            workers=options.workers,
+            scheduler=options.scheduler,
+            progress=progress,
+            should_stop=should_stop,
+        )
     rate = f", {result.jets_per_second:.1f} jets/s" if result.jets_per_second is not None else ""
     print(
         f"{result.folder}: {result.files_made} files made ({result.jets_made} jets{rate}), "
         f"{result.files_kept} kept"
     )
-    return 0
+    if result.stopped:
+        print(f"stopped by a signal: {RERUN}", file=sys.stderr)
+    return STOPPED if result.stopped else 0
 
 
 def _masses(text: str) -> tuple[float, float]:

@@ -83,5 +83,4 @@ def simulate_jets(
             yield {name: take(column, np.arange(remaining)) for name, column in table.items()}
             return
         remaining -= found
-        if found:
-            yield table
+        yield table  # also without jets: progress can then be reported, and a signal heeded

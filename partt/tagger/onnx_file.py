@@ -37,6 +37,8 @@ PRODUCER = "partt"
 FORMAT_VERSION = 1
 MAX_BYTES = 2**30
 NUM_PARTICLES = "num_particles"
+CONTROL_FLOW = {"If", "Loop", "Scan", "SequenceMap"}
+SUBGRAPHS = {5, 10}  # types of attributes: GRAPH, GRAPHS
 ROWS_PER_BATCH = 1024  # particles; fastest in onnxruntime on a CPU (benchmarks/bench_export.py)
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -345,7 +347,25 @@ def _parse(path: Path, contents: bytes) -> Any:
             f"{path} keeps weights in other files (external data), which partt does not read: make it one "
             "file with onnx.save(onnx.load(FILE), NEW_FILE)"
         )
+    _refuse_programs(path, model)
+    if not all(isinstance(text, str) for item in model.metadata_props for text in (item.key, item.value)):
+        raise DataError(f"{path} is damaged: its metadata are not text")
     return model
+
+
+def _refuse_programs(path: Path, model: Any) -> None:
+    """Raise an error if a model has loops, branches or functions, which exported taggers do not need.
+
+    A loop may run for ever, and functions that call each other may stand for any number of operators.
+    """
+    kinds = {attribute.type for node in model.graph.node for attribute in node.attribute}
+    unknown = {node.op_type for node in model.graph.node} & CONTROL_FLOW
+    if unknown or kinds & SUBGRAPHS or len(model.functions):
+        what = ", ".join(sorted(unknown)) or "functions"
+        raise DataError(
+            f"{path} has loops, branches or functions ({what}); exported taggers have none, and partt does "
+            "not run them"
+        )
 
 
 def _has_external_data(message: Any) -> bool:

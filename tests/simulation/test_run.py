@@ -185,7 +185,7 @@ def test_from_python(undisturbed, tmp_path):
 def test_defaults_in_python_are_those_of_the_command_line():
     options = vars(parse(["simulate", "--out", "jets", "--jets", "6"]))
     for name, parameter in inspect.signature(partt.simulate).parameters.items():
-        if name not in {"out", "jets", "progress"}:
+        if name not in {"out", "jets", "progress", "should_stop"}:
             default = options[name]
             assert (tuple(default) if name == "classes" else default) == parameter.default, name
 
@@ -241,9 +241,27 @@ def test_an_interrupted_command_says_how_to_continue(tmp_path):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
-    assert process.returncode == 130, error
+    assert process.returncode == 75, error
     kept = "complete files are kept; the same command makes the rest"
-    assert error.splitlines()[-2:] == [f"{tmp_path}: {kept}", "partt: interrupted"]
+    assert error.splitlines()[-1:] == [f"stopped by a signal: {kept}"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_workers_that_are_starting(tmp_path, number):
+    """Batch systems signal all processes, also those that do not handle signals yet."""
+    process = start(tmp_path, "--workers", "2", "--classes", "Zqq")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    end = time.monotonic() + 60
+    while (
+        len(children.read_text().split()) < 2 and time.monotonic() < end
+    ):  # one may be the tracker of semaphores
+        time.sleep(0.001)
+    os.killpg(process.pid, number)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 75, error
+    assert "Traceback" not in error
+    assert group_is_gone(process.pid)
+    assert [path.name for path in tmp_path.iterdir()] == ["simulation.json"]
 
 
 def test_a_killed_worker_is_a_clear_error_and_complete_files_stay(tmp_path):
