@@ -17,7 +17,7 @@ from torch import Tensor
 
 from partt.errors import DataError
 from partt.model.baselines.particlenet import ParticleNetConfig
-from partt.model.heads import CLASSES
+from partt.model.heads import CLASSES, HeadConfig
 from partt.model.particle_transformer_config import ParticleTransformerConfig
 from partt.regular_files import require_regular
 
@@ -105,7 +105,7 @@ def import_particlenet(weaver_state: Mapping[str, Tensor]) -> tuple[ParticleNetC
         raise DataError("not a ParticleNet: edge_convs.* or fc.0.0.weight is missing; is --arch correct?")
     config = ParticleNetConfig(
         convolutions=tuple(tuple(widths[index]) for index in sorted(widths)),
-        hidden_width=len(state["fc.0.0.weight"]),
+        head=HeadConfig(hidden_widths=(len(state["fc.0.0.weight"]),), dropout=0.1),
     )
     return config, {_particlenet_name(name): tensor for name, tensor in state.items()}
 

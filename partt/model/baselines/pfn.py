@@ -11,6 +11,7 @@ from partt.config import Record
 from partt.jet_inputs import InputShape, JetInputs, PaddedInputs
 from partt.model.config_types import Widths
 from partt.model.grouping import jet_of_row
+from partt.model.heads import HeadConfig
 from partt.model.network import Backbone, Embeddings
 
 
@@ -19,30 +20,45 @@ class PFNConfig(Record):
 
     particle_widths: Widths = (128, 128, 128)
     jet_widths: Widths = (128, 128, 128)
+    head: HeadConfig = HeadConfig()
 
 
 class PFN(Backbone):
-    """F(Σ Φ(particle)), independent of the order of the particles."""
+    """F(Σ Φ(particle)), independent of the order of the particles; every collection has a Φ of its own."""
 
     config: PFNConfig
 
     def __init__(self, config: PFNConfig, shape: InputShape) -> None:
-        super().__init__(config, config.jet_widths[-1])
-        collection = self.only_collection(shape)
-        self.particle_network = mlp(collection.num_features, config.particle_widths)
+        super().__init__(config, config.jet_widths[-1], config.head)
+        (_, main), *others = self.all_collections(shape).items()
+        self.particle_network = mlp(main.num_features, config.particle_widths)
+        self.other_networks = nn.ModuleDict(
+            {name: mlp(collection.num_features, config.particle_widths) for name, collection in others}
+        )
         self.jet_network = mlp(config.particle_widths[-1], config.jet_widths)
 
+    @property
+    def particle_networks(self) -> list[nn.Module]:
+        """The network Φ of every collection, in order."""
+        return [self.particle_network, *self.other_networks.values()]
+
     def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
-        """Return F (B, D), and on request Φ of every particle (T, W)."""
-        x = self.particle_network(inputs.main.features)  # (T, W)
-        jets = self.jet_network(sum_over_jets(x, inputs.main.offsets))
-        return Embeddings(jets, x if with_tokens else None)
+        """Return F (B, D), and on request Φ of every particle of the main collection (T, W)."""
+        collections = list(inputs.collections.values())
+        xs = [phi(each.features) for phi, each in zip(self.particle_networks, collections, strict=True)]
+        sums = [sum_over_jets(x, each.offsets) for x, each in zip(xs, collections, strict=True)]
+        return Embeddings(self.jet_network(_total(sums)), xs[0] if with_tokens else None)
 
     def embed_padded(self, inputs: PaddedInputs) -> Tensor:
         """Return the embeddings (B, D) of padded jets."""
-        x = self.particle_network(inputs.main.features) * inputs.main.mask[..., None]  # (B, P, W)
-        jets: Tensor = self.jet_network(x.sum(dim=1))
+        padded = zip(self.particle_networks, inputs.collections.values(), strict=True)
+        sums = [(phi(each.features) * each.mask[..., None]).sum(dim=1) for phi, each in padded]  # (B, W)
+        jets: Tensor = self.jet_network(_total(sums))
         return jets
+
+
+def _total(sums: list[Tensor]) -> Tensor:
+    return sums[0] if len(sums) == 1 else torch.stack(sums).sum(dim=0)
 
 
 def mlp(num_inputs: int, widths: tuple[int, ...]) -> nn.Sequential:
