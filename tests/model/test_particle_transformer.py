@@ -85,7 +85,9 @@ def test_pairs_are_those_of_a_loop(kind):
         ]
         for a, b in itertools.pairwise(offsets.tolist())
     ]
-    assert list(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)) == list(itertools.chain(*loops))
+    assert list(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)) == list(
+        itertools.chain(*loops)
+    )
     assert pairs.offsets.tolist() == list(itertools.accumulate([0, *map(len, loops)]))[:-1]
     values = torch.stack((pairs.first, pairs.second)).double()  # (2, N)
     groups = group_jets(offsets, max_rows=3)
