@@ -47,10 +47,10 @@ OTHERS = {
     "part_xyzt": ("part", {**SMALL_PART, "pair_features": "xyzt"}),
     "part, pf sv": ("part", {**SMALL_PART, "self_pairs": False, "pair_last_activation": False}),
     "part, pf sv jet": ("part", {**SMALL_PART, "pair_features": "pp_jet", "head": {"hidden_widths": [8, 6]}}),
-    "part_v3, pf sv lt": ("part_v3", {**SMALL_PART, "head": {"hidden_widths": [8], "bias": False}}),
+    "part_v3, sv pf lt": ("part_v3", {**SMALL_PART, "head": {"hidden_widths": [8], "bias": False}}),
     "part_xs, pf sv": ("part_xs", {"num_blocks": 1, "pair_widths": None}),
-    "particlenet, pf sv jet": ("particlenet", {"convolutions": ((8, 8), (12,)), "fusion": True}),
-    "pfn, pf sv jet": ("pfn", {"particle_widths": (16,), "jet_widths": (16,)}),
+    "particlenet, lt sv pf jet": ("particlenet", {"convolutions": ((8, 8), (12,)), "fusion": True}),
+    "pfn, sv pf jet": ("pfn", {"particle_widths": (16,), "jet_widths": (16,)}),
     "pcnn, pf jet": ("pcnn", {"unit_widths": (8, 8, 12), "first_width": 4, "head": {}}),
     "gru, pf jet": ("recurrent", {"width": 8, "head": {"hidden_widths": [8], "dropout": [0.5]}}),
     "mlp, jet": ("mlp", {"widths": (8, 8)}),
@@ -62,10 +62,10 @@ def jets_for(case, lengths, num_features=17, seed=0, dtype=torch.float64) -> Jet
     """Return random jets for a case; `lengths` are those of the main collection, others have up to three."""
     names = case.partition(",")[2].split() or ["pf"]
     collections = {}
-    for name, width in (("pf", num_features), ("sv", 5), ("lt", 3)):
-        if name in names:
-            own = lengths if name == "pf" else [(5 * jet + width) % 4 for jet in range(len(lengths))]
-            collections[name] = packed_jets(own, width, seed + width, dtype).main
+    widths = {"pf": num_features, "sv": 5, "lt": 3}
+    for name in (name for name in names if name in widths):
+        own = lengths if name == "pf" else [(5 * jet + widths[name]) % 4 for jet in range(len(lengths))]
+        collections[name] = packed_jets(own, widths[name], seed + widths[name], dtype).main
     random = np.random.default_rng(seed)
     groups = {"jet_features": 3, "jet_more": 1} if "jet" in names else {}
     return JetInputs(

@@ -37,7 +37,7 @@ def inspect_jets(network: Network, inputs: JetInputs) -> list[JetInspection]:
         raise ValueError("inspect_jets needs network.eval(): dropout would blur the attention maps")
     lengths = inputs.lengths.tolist()
     inspections: dict[int, JetInspection] = {}
-    for group, x, bias in backbone.embed_groups(interleave(inputs.collections.values())):
+    for group, x, bias in backbone.embed_groups(interleave(inputs.collections)):
         maps = AttentionMaps()
         embeddings = backbone.norm(backbone.encode(x, bias, group.mask, maps)[0])
         embeddings = torch.cat(

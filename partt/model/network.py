@@ -73,6 +73,11 @@ class Backbone(nn.Module, ABC):
                 f"{type(self).__name__} takes particles: add the input pf_features to the data config"
             )
         for name, collection in shape.collections.items():
+            if not collection.num_features:
+                raise ConfigError(
+                    f"{type(self).__name__} takes features of particles: add the input {name}_features to "
+                    "the data config"
+                )
             if self.needs_momenta and not collection.has_momenta:
                 raise ConfigError(f"{self.needs_momenta}: add the input {name}_vectors to the data config")
             if self.needs_points and not collection.num_coordinates:
@@ -116,7 +121,7 @@ class Network(nn.Module):
         return self._with_jet_features(embeddings.jets, inputs)
 
     def tokens(self, inputs: JetInputs) -> Tensor:
-        """Return an embedding of every particle of the main collection, the first one (T, D')."""
+        """Return an embedding of every particle of the main collection, `inputs.main` (T, D')."""
         tokens: Tensor | None = self.backbone(inputs, with_tokens=True).particles
         if tokens is None:
             raise ConfigError(f"{self.name} has no embeddings of particles; the Particle Transformer has")

@@ -13,7 +13,7 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from partt.jet_inputs import InputShape, JetInputs, PaddedInputs
+from partt.jet_inputs import InputShape, JetInputs, PaddedInputs, main_collection
 from partt.model.attention import mask_to_bias
 from partt.model.blocks import STYLES, ClassBlock, ParticleBlock
 from partt.model.cpu.prepacked_linear import prepacked_weights
@@ -45,10 +45,14 @@ class ParticleTransformer(Backbone):
         super().__init__(config, config.width, config.head)
         if config.pair_widths is not None:
             self.needs_momenta = "pair features need four-momenta"
-        (_, main), *others = self.all_collections(shape).items()
-        self.particle_embedding = _particle_embedding(config, main.num_features)
+        others = self.all_collections(shape)
+        self.collections, self.main = tuple(others), main_collection(shape)
+        self.particle_embedding = _particle_embedding(config, others.pop(self.main).num_features)
         self.other_embeddings = nn.ModuleDict(
-            {name: _particle_embedding(config, collection.num_features) for name, collection in others}
+            {
+                name: _particle_embedding(config, collection.num_features)
+                for name, collection in others.items()
+            }
         )
         self.pair_embedding = None if config.pair_widths is None else PairBias(config, config.pair_widths)
         self.blocks = nn.ModuleList(ParticleBlock(config) for _ in range(config.num_blocks))
@@ -57,16 +61,17 @@ class ParticleTransformer(Backbone):
         self.norm = STYLES[config.block].norm(config.width)
 
     @property
-    def embeddings(self) -> list[nn.Module]:
+    def embeddings(self) -> dict[str, nn.Module]:
         """The embedding of every collection, in order."""
-        return [self.particle_embedding, *self.other_embeddings.values()]
+        embeddings = {self.main: self.particle_embedding, **self.other_embeddings}
+        return {name: embeddings[name] for name in self.collections}
 
     def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
-        """Return the class tokens after the last block (B, D), and on request the particle tokens (T, D).
+        """Return the class tokens after the last block (B, D).
 
-        The particle tokens are those of the main collection, the first one.
+        On request also the particle tokens of the main collection (T, D).
         """
-        collections, kept = list(inputs.collections.values()), None
+        collections, kept = dict(inputs.collections), None
         if self.training and self.config.trim:
             collections, kept = trim_collections(collections)
         jets = interleave(collections)
@@ -81,15 +86,16 @@ class ParticleTransformer(Backbone):
         embeddings: Tensor = self.norm(torch.cat(class_tokens)[in_order])
         if not with_tokens:
             return Embeddings(embeddings)
-        packed = jets.rows_of_main(join_rows(tokens, groups, int(jets.offsets[-1])))
+        packed = jets.rows_of(self.main, join_rows(tokens, groups, int(jets.offsets[-1])))
         if kept is not None:
-            packed = packed.new_zeros(len(inputs.main.features), self.width).index_copy(0, kept, packed)
+            whole = packed.new_zeros(len(inputs.collections[self.main].features), self.width)
+            packed = whole.index_copy(0, kept[self.main], packed)
         return Embeddings(embeddings, packed)
 
     def embed_padded(self, inputs: PaddedInputs) -> Tensor:
         """Return the embeddings (B, D) of padded jets."""
-        padded = zip(self.embeddings, inputs.collections.values(), strict=True)
-        jets = side_by_side(inputs, [embed(collection.features) for embed, collection in padded])
+        features = {name: embed(inputs.collections[name].features) for name, embed in self.embeddings.items()}
+        jets = side_by_side(inputs, features)
         bias = None
         if self.pair_embedding is not None:
             bias = self.pair_embedding.of_padded(cast("Tensor", jets.momenta), jets.mask)
@@ -118,8 +124,9 @@ class ParticleTransformer(Backbone):
 
     def embed_groups(self, jets: InterleavedJets) -> Iterator[tuple[JetGroup, Tensor, Tensor | None]]:
         """Return groups of jets, each with embedded tokens (G, P, D) and pair bias (H, G, P, P)."""
-        packed = zip(self.embeddings, jets.collections, strict=True)
-        x = jets.join([embed_rows(embed, collection.features) for embed, collection in packed])  # (T, D)
+        x = jets.join(
+            [embed_rows(embed, jets.collections[name].features) for name, embed in self.embeddings.items()]
+        )  # (T, D)
         groups = group_jets(jets.offsets)
         if self.training:  # all pairs of the batch at once, because of BatchNorm
             biases: Sequence[Tensor | None] = [None] * len(groups)

@@ -4,7 +4,7 @@ Axes: B jets.
 """
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -32,11 +32,12 @@ def trim_jets(offsets: Tensor) -> tuple[Tensor, Tensor]:
     return kept, functional.pad(torch.minimum(lengths, limit).cumsum(0), (1, 0))
 
 
-def trim_collections(collections: Iterable[Collection]) -> tuple[list[Collection], Tensor]:
-    """Return the collections, each trimmed for itself, and the rows that are kept of the first one."""
-    trimmed, kept_rows = [], []
-    for collection in collections:
-        kept, offsets = trim_jets(collection.offsets)
-        trimmed.append(collection.with_rows(operator.itemgetter(kept), offsets))
-        kept_rows.append(kept)
-    return trimmed, kept_rows[0]
+def trim_collections(
+    collections: Mapping[str, Collection],
+) -> tuple[dict[str, Collection], dict[str, Tensor]]:
+    """Return the collections, each trimmed for itself, and the rows that are kept of each."""
+    trimmed, kept = {}, {}
+    for name, collection in collections.items():
+        kept[name], offsets = trim_jets(collection.offsets)
+        trimmed[name] = collection.with_rows(operator.itemgetter(kept[name]), offsets)
+    return trimmed, kept

@@ -65,8 +65,8 @@ def recognise(state: Mapping[str, Tensor]) -> WeaverArchitecture:
         return _recognise_particlenet(state)
     some = ", ".join(list(state)[:3]) or "nothing"
     raise DataError(
-        "neither a Particle Transformer of weaver-core (cls_token is missing) nor a ParticleNet (edge_convs.* "
-        f"is missing): its weights are {some[:200]}"
+        "neither a Particle Transformer (cls_token is missing) nor a ParticleNet (edge_convs.* is missing): "
+        f"its weights are {some[:200]}"
     )
 
 
@@ -113,8 +113,8 @@ def _recognise_particle_transformer(state: State) -> WeaverArchitecture:
     foreign = [name for name in state if re.search(r"gate_proj|q_norm|c_mask|fts_embed|conv_embed", name)]
     if foreign:
         raise DataError(
-            f"{foreign[0][:100]}: weaver-core's experimental versions 3.5 and 3.6, scale_attn_mask, use_conv_embed "
-            "and pair_extra_dim are not supported"
+            f"{foreign[0][:100]}: weaver-core's experimental versions 3.5 and 3.6, scale_attn_mask, "
+            "use_conv_embed and pair_extra_dim are not supported"
         )
     gated, scaled = "blocks.0.fc1_g.weight" in state, "blocks.0.c_attn" in state
     if gated == scaled:

@@ -13,15 +13,17 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import torch
 from torch import Tensor
 
 from partt.errors import DataError
+from partt.jet_inputs import CollectionShape, InputShape, main_collection
 from partt.model.baselines.particlenet import ParticleNetConfig
 from partt.model.heads import CLASSES, HeadConfig
-from partt.model.particle_transformer_config import PRESETS, ParticleTransformerConfig
+from partt.model.particle_transformer_config import ParticleTransformerConfig
+from partt.model.registry import network_config
 from partt.model.weaver_architecture import State, WeaverArchitecture, plain_names, recognise, widths_of
 from partt.physics.pair_features import PAIR_FEATURE_SETS
 from partt.regular_files import require_regular
@@ -56,13 +58,13 @@ def import_particle_transformer(
     weaver_state: Mapping[str, Tensor],
     dialect: Dialect | None = None,
     collections: Sequence[str] = DEFAULT_COLLECTIONS,
-    **settings: Any,
+    settings: Mapping[str, object] | None = None,
 ) -> tuple[ParticleTransformerConfig, State]:
     """Return the config and the state dict of the network in a weaver state dict.
 
-    `collections` are the names of the collections in the data config. The config follows from the shapes,
-    except for `settings`: `pair_last_activation` and `self_pairs` (weaver's `use_pre_activation_pair` and
-    `remove_self_pair`), `pair_features` if there are six, `num_heads` of versions 2 and 3 without pair
+    `collections` are the names of the collections in the data config, in order. The config follows from the
+    shapes, except for `settings`: `pair_last_activation` and `self_pairs` (weaver's `use_pre_activation_pair`
+    and `remove_self_pair`), `pair_features` if there are six, `num_heads` of versions 2 and 3 without pair
     features, dropouts.
     """
     state = plain_names(weaver_state)
@@ -70,15 +72,19 @@ def import_particle_transformer(
     if architecture.kind != "part":
         raise DataError(f"not a Particle Transformer: it looks like {architecture}; is --arch correct?")
     dialect = tell_dialect(state, dialect)
-    config = _read_config(state, architecture, settings)
-    renamed = _renamed(state, dict(_names(config, architecture, collections)))
+    config = _read_config(state, architecture, settings or {})
+    collections = _named(collections, architecture)
+    renamed = _renamed(state, dict(_names(config, collections)))
     token = f"{BACKBONE}class_token"
     renamed[token] = renamed[token].flatten()
     return config, _move_channels(renamed, config, to="0.5") if dialect == "0.4" else renamed
 
 
 def export_particle_transformer(
-    state: Mapping[str, Tensor], config: ParticleTransformerConfig, dialect: Dialect = "0.5"
+    state: Mapping[str, Tensor],
+    config: ParticleTransformerConfig,
+    dialect: Dialect = "0.5",
+    collections: Sequence[str] = ("pf",),
 ) -> State:
     """Return the weaver state dict of a network: the inverse of the import."""
     if config.embedding != "mlp" or config.pair_features == "pp_jet":
@@ -86,21 +92,20 @@ def export_particle_transformer(
     if config.block != "normformer" and dialect == "0.4":
         raise DataError("weaver-core 0.4 has no such network: use --dialect 0.5")
     state = dict(state)
-    others = _other_collections(state, f"{BACKBONE}other_embeddings.")
-    _check_export(others, state, config.width, config.head)
+    _check_export(collections, state, config.width)
     if dialect == "0.4":
         state = _move_channels(state, config, to="0.4")
-    architecture = WeaverArchitecture("part", (0,) * (1 + len(others)), 0, config.head.hidden_widths)
-    names = {ours: weaver for weaver, ours in _names(config, architecture, ("pf", *others))}
-    weaver_state = _renamed(state, names)
+    weaver_state = _renamed(state, {ours: weaver for weaver, ours in _names(config, collections)})
     weaver_state["cls_token"] = weaver_state["cls_token"].view(1, 1, -1)
     if dialect == "0.4":
         weaver_state = {name.replace("in_proj.", "in_proj_"): tensor for name, tensor in weaver_state.items()}
-    return _tagger_names(weaver_state, "part", num_collections=1 + len(others))
+    return _tagger_names(weaver_state, "part", len(collections))
 
 
 def import_particlenet(
-    weaver_state: Mapping[str, Tensor], collections: Sequence[str] = DEFAULT_COLLECTIONS, **settings: Any
+    weaver_state: Mapping[str, Tensor],
+    collections: Sequence[str] = DEFAULT_COLLECTIONS,
+    settings: Mapping[str, object] | None = None,
 ) -> tuple[ParticleNetConfig, State]:
     """Return the config and the state dict of the ParticleNet in a weaver state dict.
 
@@ -110,26 +115,27 @@ def import_particlenet(
     architecture = recognise(weaver_state)
     if architecture.kind != "particlenet":
         raise DataError(f"not a ParticleNet: it looks like {architecture}; is --arch correct?")
+    collections = _named(collections, architecture)
     found: dict[str, Any] = {
         "convolutions": _convolution_widths(state),
         "fusion": "fusion_block.0.weight" in state,
         "head": _head(architecture),
     }
-    if len(architecture.num_features) > 1:
+    if len(collections) > 1:
         found["feature_width"] = len(state["bn_fts.weight"])
-    config = ParticleNetConfig.model_validate({**found, **settings})
-    return config, _renamed(state, dict(_particlenet_names(state, architecture, collections)))
+    config = cast("ParticleNetConfig", network_config("particlenet", {**found, **(settings or {})}))
+    return config, _renamed(state, dict(_particlenet_names(state, config, collections)))
 
 
-def export_particlenet(state: Mapping[str, Tensor], config: ParticleNetConfig) -> State:
+def export_particlenet(
+    state: Mapping[str, Tensor], config: ParticleNetConfig, collections: Sequence[str] = ("pf",)
+) -> State:
     """Return the weaver state dict of a ParticleNet."""
     state = dict(state)
-    names = _other_collections(state, f"{BACKBONE}feature_layers.")
-    _check_export(names[1:], state, config.width, config.head)
+    _check_export(collections, state, config.width)
     weaver = {name.removeprefix(f"{BACKBONE}weaver."): tensor for name, tensor in state.items()}
-    architecture = WeaverArchitecture("particlenet", (0,) * max(1, len(names)), 0, config.head.hidden_widths)
-    to_weaver = {ours: theirs for theirs, ours in _particlenet_names(weaver, architecture, names)}
-    return _tagger_names(_renamed(state, to_weaver), "pn", num_collections=max(1, len(names)))
+    to_weaver = {ours: theirs for theirs, ours in _particlenet_names(weaver, config, collections)}
+    return _tagger_names(_renamed(state, to_weaver), "pn", len(collections))
 
 
 def read_weaver_file(path: str | Path) -> State:
@@ -182,14 +188,13 @@ def tell_dialect(weaver_state: Mapping[str, Tensor], given: Dialect | None) -> D
     return given or "0.5"
 
 
-def _names(
-    config: ParticleTransformerConfig, architecture: WeaverArchitecture, collections: Sequence[str]
-) -> Iterator[tuple[str, str]]:
+def _names(config: ParticleTransformerConfig, collections: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Return weaver's names and partt's, of modules and of parameters outside of modules."""
     yield "cls_token", f"{BACKBONE}class_token"
     yield "norm", f"{BACKBONE}norm"
-    for number, _ in enumerate(architecture.num_features):
-        ours = f"{BACKBONE}" + (f"other_embeddings.{collections[number]}" if number else "particle_embedding")
+    main = main_collection(InputShape(dict.fromkeys(collections, CollectionShape(1))))
+    for number, name in enumerate(collections):
+        ours = f"{BACKBONE}" + ("particle_embedding" if name == main else f"other_embeddings.{name}")
         yield f"embeds.{number}.input_bn", f"{ours}.input_norm"
         for index in range(len(config.embedding_widths) + 1):
             yield f"embeds.{number}.embed.{3 * index}", f"{ours}.norms.{index}"
@@ -206,30 +211,36 @@ def _names(
         for index in range(count):
             for part, our_part in _BLOCK_PARTS:
                 yield f"{kind}.{index}.{part}", f"{BACKBONE}{ours}.{index}.{our_part}"
-    yield from _head_names(architecture)
+    yield from _head_names(config.head)
 
 
 def _particlenet_names(
-    state: State, architecture: WeaverArchitecture, collections: Sequence[str]
+    state: State, config: ParticleNetConfig, collections: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Return weaver's names and partt's, of modules."""
-    yield from _head_names(architecture)
-    if len(architecture.num_features) > 1:
-        for number, _ in enumerate(architecture.num_features):
-            for index, layer in enumerate(("input_norm", "linear", "norm")):
-                ours = f"{BACKBONE}feature_layers.{collections[number]}.{layer}"
-                yield f"feature_convs.{number}.conv.{index}", ours
+    """Return weaver's names and partt's, of modules; the state has weaver's names below `weaver.`."""
+    yield from _head_names(config.head)
+    for number, name in enumerate(collections if len(collections) > 1 else ()):
+        for index, layer in enumerate(("input_norm", "linear", "norm")):
+            yield f"feature_convs.{number}.conv.{index}", f"{BACKBONE}feature_layers.{name}.{layer}"
     for name in state:
         if name.startswith(("bn_fts.", "edge_convs.", "fusion_block.")):
             module = name.rpartition(".")[0]
             yield module, f"{BACKBONE}weaver.{module}"
 
 
-def _head_names(architecture: WeaverArchitecture) -> Iterator[tuple[str, str]]:
-    count = len(architecture.head_widths)
+def _head_names(head: HeadConfig) -> Iterator[tuple[str, str]]:
+    count = len(head.hidden_widths)
     for index in range(count):
         yield f"fc.{index}.0", f"{HEAD}hidden.{3 * index}"
     yield f"fc.{count}", f"{HEAD}output"
+
+
+def _named(collections: Sequence[str], architecture: WeaverArchitecture) -> Sequence[str]:
+    """Return a name for each collection of the network."""
+    count = len(architecture.num_features)
+    if count > len(collections):
+        raise DataError(f"it takes {count} collections, not {len(collections)} ({', '.join(collections)})")
+    return collections[:count]
 
 
 def _renamed(state: State, names: Mapping[str, str]) -> State:
@@ -263,17 +274,12 @@ def _tagger_names(state: State, network: str, num_collections: int) -> State:
     return renamed
 
 
-def _other_collections(state: State, prefix: str) -> list[str]:
-    """Return the names of the collections that have modules below the prefix, in order."""
-    return list(dict.fromkeys(name[len(prefix) :].split(".")[0] for name in state if name.startswith(prefix)))
-
-
-def _check_export(others: Sequence[str], state: State, width: int, head: HeadConfig) -> None:
-    if len(others) > 1:
-        raise DataError(f"weaver-core's taggers take two collections, this network {1 + len(others)}")
-    first_layer = state[f"{HEAD}hidden.0.weight" if head.hidden_widths else f"{HEAD}output.weight"]
+def _check_export(collections: Sequence[str], state: State, width: int) -> None:
+    if len(collections) > len(DEFAULT_COLLECTIONS):
+        raise DataError(f"weaver-core's taggers take two collections, this one {len(collections)}")
+    first_layer = state.get(f"{HEAD}hidden.0.weight", state[f"{HEAD}output.weight"])
     if first_layer.shape[1] != width:
-        raise DataError("weaver-core's networks have no jet-level features")
+        raise DataError("weaver-core's networks take no jet-level features")
 
 
 def _head(architecture: WeaverArchitecture, *, bias: bool = True) -> HeadConfig:
@@ -287,13 +293,12 @@ def _convolution_widths(state: State) -> tuple[tuple[int, ...], ...]:
 
 
 def _read_config(
-    state: State, architecture: WeaverArchitecture, settings: Mapping[str, Any]
+    state: State, architecture: WeaverArchitecture, settings: Mapping[str, object]
 ) -> ParticleTransformerConfig:
     """Return the config that follows from the shapes of the weights, and from settings."""
     embedding = widths_of(state, r"embeds\.0\.embed\.(\d+)\.weight")
     pair = widths_of(state, r"pair_embed\.embed\.(\d+)\.weight")
     found: dict[str, Any] = {
-        **PRESETS[architecture.network],
         "width": state["cls_token"].shape[-1],
         "num_blocks": len(widths_of(state, r"blocks\.(\d+)\.fc1\.weight")),
         "num_class_blocks": len(widths_of(state, r"cls_blocks\.(\d+)\.fc1\.weight")),
@@ -308,7 +313,8 @@ def _read_config(
             found["pair_features"] = _pair_features(architecture.num_pair_features)
     elif "blocks.0.c_attn" in state:
         found["num_heads"] = len(state["blocks.0.c_attn"])
-    return ParticleTransformerConfig.model_validate({**found, **settings})
+    config = network_config(architecture.network, {**found, **settings})
+    return cast("ParticleTransformerConfig", config)
 
 
 def _pair_features(count: int) -> str:

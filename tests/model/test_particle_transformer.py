@@ -105,10 +105,13 @@ def test_interleaved_rows_are_those_of_a_loop():
     offsets = [torch.tensor(numbers) for numbers in ([0, 2, 2, 3], [0, 0, 1, 3], [0, 1, 1, 1])]
     names = ["abc", "xyz", "u"]
     parts = [torch.tensor([[ord(letter)] for letter in letters]) for letters in names]
-    jets = interleave([Collection(part, own) for part, own in zip(parts, offsets, strict=True)])
+    jets = interleave(
+        {name: Collection(part, own) for name, part, own in zip(names, parts, offsets, strict=True)}
+    )
     assert "".join(chr(row) for row in jets.join(parts)[:, 0]) == "abuxcyz"
     assert jets.offsets.tolist() == [0, 3, 4, 7]
-    assert torch.equal(jets.rows_of_main(jets.join(parts)), parts[0])
+    for name, part in zip(names, parts, strict=True):
+        assert torch.equal(jets.rows_of(name, jets.join(parts)), part)
 
 
 def test_triangle_and_square_agree():
@@ -219,7 +222,7 @@ def test_attention_maps_equal_an_explicit_slow_computation():
         np.testing.assert_allclose(logits[index], slow_logits, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("case", ["part", "part_v3, pf sv lt", "part, pf sv jet"])
+@pytest.mark.parametrize("case", ["part", "part_v3, sv pf lt", "part, pf sv jet"])
 def test_inspection_gives_what_the_head_sees(case):
     network, jets = small_network(case).eval(), jets_for(case, LENGTHS)
     inspections = inspect_jets(network, jets)
@@ -289,12 +292,13 @@ def test_trimming_cuts_long_jets_at_random():
 
 def test_every_collection_is_trimmed_for_itself():
     torch.manual_seed(0)
-    jets = [packed_jets([3] * 9 + [60]).main, packed_jets([5] + [1] * 9).main]
+    jets = {"pf": packed_jets([3] * 9 + [60]).main, "sv": packed_jets([5] + [1] * 9).main}
     cuts = set()
     for _ in range(30):
-        (pf, sv), kept = trim_collections(jets)
-        assert torch.equal(pf.features, jets[0].features[kept])
-        cuts.add((len(pf.features) < 87, len(sv.features) < 14))
+        trimmed, kept = trim_collections(jets)
+        for name, collection in jets.items():
+            assert torch.equal(trimmed[name].features, collection.features[kept[name]])
+        cuts.add((len(kept["pf"]) < 87, len(kept["sv"]) < 14))
     assert len(cuts) == 4  # each alone, both, none
 
 

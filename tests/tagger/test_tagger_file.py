@@ -226,7 +226,7 @@ def run_import(source, out, *options):
 def test_import_and_export_give_the_weights_back(dialect, tmp_path, capsys):
     tagger, back = tmp_path / "tagger.safetensors", tmp_path / "back.pt"
     assert run_import(small_pt(dialect), tagger, "--dialect", dialect) == 0
-    assert "58,194 parameters, 10 classes" in capsys.readouterr().out
+    assert "4 pair features, 10 classes, 58,194 parameters" in capsys.readouterr().out
     assert main(["export-weaver", str(tagger), "--dialect", dialect, "--out", str(back)]) == 0
     expected, found = read_weaver_file(small_pt(dialect)), read_weaver_file(back)
     assert found.keys() == expected.keys()
@@ -301,7 +301,7 @@ def test_the_wrong_arch_or_features_are_named(arch, tmp_path, capsys):
     words = ["--arch", arch, "--features", "kin", "--out", str(tmp_path / "t")]
     assert main(["import-weaver", str(small_pt("0.4")), *words]) == 3
     error = capsys.readouterr().err
-    assert ("--features kin (7 features" if arch == "part" else "is --arch correct?") in error
+    assert ("with 7 features" if arch == "part" else "is --arch correct?") in error
 
 
 def test_a_truncated_or_missing_state_dict(tmp_path, capsys):

@@ -17,7 +17,7 @@ from torch.nn import functional
 from weaver.nn.model.ParticleNet import ParticleNet as WeaverParticleNet
 
 from partt.config import Record
-from partt.jet_inputs import InputShape, JetInputs, PaddedInputs
+from partt.jet_inputs import InputShape, JetInputs, PaddedInputs, main_collection
 from partt.model.baselines.pfn import sum_over_jets
 from partt.model.config_types import MAX_LAYERS, Width, Widths
 from partt.model.embeddings import batch_norm
@@ -88,6 +88,7 @@ class ParticleNet(Backbone):
         super().__init__(config, config.width, config.head)
         self.min_slots = config.num_neighbours + 1  # a particle and its neighbours
         collections = self.all_collections(shape)
+        self.main = main_collection(shape)
         num_features = next(iter(collections.values())).num_features
         self.feature_layers = nn.ModuleDict()
         if len(collections) > 1:
@@ -101,9 +102,9 @@ class ParticleNet(Backbone):
 
         On request also the particles of the main collection after the last layer (T, D).
         """
-        collections = interleave(inputs.collections.values())
+        collections = interleave(inputs.collections)
         offsets, points = collections.offsets, collections.points
-        features = collections.join(self._features([each.features for each in inputs.collections.values()]))
+        features = collections.join(list(self._features(inputs).values()))
         step = JETS_AT_A_TIME.get(offsets.device.type, JETS_AT_A_TIME_ELSEWHERE)
         if self.training:
             step = len(offsets)
@@ -115,22 +116,20 @@ class ParticleNet(Backbone):
             jets.append(sum_over_jets(x, part) / part.diff().clamp(min=1)[:, None])
             tokens += [x] if with_tokens else []
         return Embeddings(
-            torch.cat(jets), collections.rows_of_main(torch.cat(tokens)) if with_tokens else None
+            torch.cat(jets), collections.rows_of(self.main, torch.cat(tokens)) if with_tokens else None
         )
 
     def embed_padded(self, inputs: PaddedInputs) -> Tensor:
         """Return the embeddings (B, D) of padded jets."""
-        features = self._features([collection.features for collection in inputs.collections.values()])
-        jets = side_by_side(inputs, features)
+        jets = side_by_side(inputs, self._features(inputs))
         points = cast("Tensor", jets.points).transpose(1, 2)
         embeddings: Tensor = self.weaver(points, jets.features.transpose(1, 2), jets.mask[:, None])
         return embeddings
 
-    def _features(self, features: list[Tensor]) -> list[Tensor]:
+    def _features(self, inputs: JetInputs | PaddedInputs) -> dict[str, Tensor]:
         """Return features of every collection (..., F), with the same F for all."""
-        if not self.feature_layers:
-            return features
-        return [layer(each) for layer, each in zip(self.feature_layers.values(), features, strict=True)]
+        features = {name: collection.features for name, collection in inputs.collections.items()}
+        return {name: layer(features[name]) for name, layer in self.feature_layers.items()} or features
 
     def _convolve(self, features: Tensor, points: Tensor, offsets: Tensor) -> Tensor:
         """Return the particles after the last layer (T, D)."""

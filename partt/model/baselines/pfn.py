@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from partt.config import Record
-from partt.jet_inputs import InputShape, JetInputs, PaddedInputs
+from partt.jet_inputs import InputShape, JetInputs, PaddedInputs, main_collection
 from partt.model.config_types import Widths
 from partt.model.grouping import jet_of_row
 from partt.model.heads import HeadConfig
@@ -30,29 +30,34 @@ class PFN(Backbone):
 
     def __init__(self, config: PFNConfig, shape: InputShape) -> None:
         super().__init__(config, config.jet_widths[-1], config.head)
-        (_, main), *others = self.all_collections(shape).items()
-        self.particle_network = mlp(main.num_features, config.particle_widths)
+        others = self.all_collections(shape)
+        self.main = main_collection(shape)
+        self.particle_network = mlp(others.pop(self.main).num_features, config.particle_widths)
         self.other_networks = nn.ModuleDict(
-            {name: mlp(collection.num_features, config.particle_widths) for name, collection in others}
+            {
+                name: mlp(collection.num_features, config.particle_widths)
+                for name, collection in others.items()
+            }
         )
         self.jet_network = mlp(config.particle_widths[-1], config.jet_widths)
 
     @property
-    def particle_networks(self) -> list[nn.Module]:
-        """The network Φ of every collection, in order."""
-        return [self.particle_network, *self.other_networks.values()]
+    def particle_networks(self) -> dict[str, nn.Module]:
+        """The network Φ of every collection."""
+        return {self.main: self.particle_network, **self.other_networks}
 
     def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
         """Return F (B, D), and on request Φ of every particle of the main collection (T, W)."""
-        collections = list(inputs.collections.values())
-        xs = [phi(each.features) for phi, each in zip(self.particle_networks, collections, strict=True)]
-        sums = [sum_over_jets(x, each.offsets) for x, each in zip(xs, collections, strict=True)]
-        return Embeddings(self.jet_network(_total(sums)), xs[0] if with_tokens else None)
+        xs = {name: phi(inputs.collections[name].features) for name, phi in self.particle_networks.items()}
+        sums = [sum_over_jets(x, inputs.collections[name].offsets) for name, x in xs.items()]
+        return Embeddings(self.jet_network(_total(sums)), xs[self.main] if with_tokens else None)
 
     def embed_padded(self, inputs: PaddedInputs) -> Tensor:
         """Return the embeddings (B, D) of padded jets."""
-        padded = zip(self.particle_networks, inputs.collections.values(), strict=True)
-        sums = [(phi(each.features) * each.mask[..., None]).sum(dim=1) for phi, each in padded]  # (B, W)
+        sums = []
+        for name, phi in self.particle_networks.items():
+            particles = inputs.collections[name]
+            sums.append((phi(particles.features) * particles.mask[..., None]).sum(dim=1))  # (B, W)
         jets: Tensor = self.jet_network(_total(sums))
         return jets
 
