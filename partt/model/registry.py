@@ -42,6 +42,7 @@ class NetworkKind:
 
 # name -> (module, config class, backbone), imported on demand
 _BASELINES = {
+    "mlp": ("mlp", "MLPConfig", "MLP"),
     "particlenet": ("particlenet", "ParticleNetConfig", "ParticleNet"),
     "pfn": ("pfn", "PFNConfig", "PFN"),
     "pcnn": ("pcnn", "PCNNConfig", "PCNN"),
@@ -100,10 +101,10 @@ def build_network(name: str, config: Record, shape: InputShape, heads: Mapping[s
     backbone = network_kind(name).backbone
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"):  # without memory for the weights
-            size = Network(name, backbone(config, shape), heads).num_parameters
+            size = Network(name, backbone(config, shape), shape, heads).num_parameters
         if size > MAX_PARAMETERS:
             raise ConfigError(f"network {name}: {size} parameters; at most {MAX_PARAMETERS} are supported")
-        return Network(name, backbone(config, shape), heads)
+        return Network(name, backbone(config, shape), shape, heads)
     except (ParttError, MemoryError):
         raise
     except Exception as error:  # settings that are valid by themselves, but do not fit together
