@@ -86,9 +86,9 @@ def shipped_file(folder: str, name_or_path: str) -> Path:
     return shipped[name_or_path]
 
 
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """Return ' (did you mean ...?)' if a known word is close to `word`, else ''."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+def did_you_mean(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
+    """Return ' (did you mean ...?)' if a known word is close to `word` (1 is the same word), else ''."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
