@@ -16,18 +16,12 @@ from partt.jet_inputs import PaddedCollection, PaddedInputs
 from partt.model.heads import CLASSES
 from partt.model.network import Network
 from partt.tagger.onnx_file import NUM_PARTICLES, raw_branches
-from partt.tagger.tagger_file import TorchTagger
+from partt.tagger.tagger_file import TorchTagger, reference_inputs
 
 
 def exportable_network(tagger: TorchTagger) -> Network:
-    """Return the network of a tagger; raise an error if it cannot be exported."""
-    network = tagger.network
-    if not network.backbone.has_padded_twin:
-        raise ConfigError(
-            f"the network {network.name} cannot be exported: {type(network.backbone).__name__} has no method "
-            "embed_padded(inputs) for padded jets"
-        )
-    return network
+    """Return the network of a tagger in the form that is exported; raise an error if there is none."""
+    return tagger.network.for_export(reference_inputs(tagger).to(torch.float32))
 
 
 class RawTagger(nn.Module):
