@@ -4,8 +4,8 @@ Axes: B jets, V variables of an input group, P slots of a padded jet, O outputs.
 """
 
 import copy
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,18 @@ class WeaverModule(Backbone):
     def embed_padded(self, inputs: PaddedInputs) -> Tensor:
         """Return the outputs of the module."""
         arguments = [group.pad(inputs) for group in self.inputs.groups]
+        if self.training or torch.compiler.is_exporting():
+            return self._run(arguments)
+        try:
+            return self._run(arguments)
+        except ConfigError:
+            # Modules that cut the slots that no jet fills may have too few for their nearest neighbours.
+            full_jet = [torch.ones_like(argument[:1]) for argument in arguments]
+            with suppress(ConfigError):
+                return self._run([torch.cat(pair) for pair in zip(arguments, full_jet, strict=True)])[:-1]
+            raise
+
+    def _run(self, arguments: Sequence[Tensor]) -> Tensor:
         seeded: AbstractContextManager[None] = seeded_by_torch() if self.training else nullcontext()
         with blamed_on(self.path), seeded:
             outputs = self.module(*arguments)
