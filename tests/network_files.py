@@ -1,4 +1,4 @@
-"""Network files of our own for tests: two in weaver-core's form, one in partt's."""
+"""Network files of our own for tests: in weaver-core's form, with a class of ours or of its own, and in partt's."""
 
 from pathlib import Path
 
@@ -69,6 +69,22 @@ class Focal(nn.Module):
 def get_loss(data_config, **options):
     assert data_config.label_type == "simple"
     return Focal()
+"""
+
+PF_SV = """
+from weaver.nn.model.ParticleTransformer import ParticleTransformerTagger
+
+
+def get_model(data_config, **options):
+    widths = {name: len(data_config.input_dicts[f"{name}_features"]) for name in ("pf", "sv")}
+    sizes = {"num_heads": 2, "num_layers": 2, "num_cls_layers": 1, "embed_dims": [16, 16], "pair_embed_dims": [8]}
+    model = ParticleTransformerTagger(
+        pf_input_dim=widths["pf"],
+        sv_input_dim=widths["sv"],
+        num_classes=len(data_config.label_value),
+        **{**sizes, **options},
+    )
+    return model, {"input_names": list(data_config.input_names)}
 """
 
 PARTT = """

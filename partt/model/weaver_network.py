@@ -71,6 +71,8 @@ class PaddedGroup:
 
 
 def _rows(particles: PaddedCollection, tensor: str) -> Tensor:
+    if tensor in particles.others:
+        return particles.others[tensor]
     if tensor == "mask":
         return particles.mask[..., None].to(particles.features)
     rows: Tensor = getattr(particles, tensor)
@@ -211,7 +213,7 @@ class WeaverNetwork(Network):
         """Return the outputs of the module (B, O) under the name of the head; another shape is an error."""
         if embeddings.shape[1:] != (self.num_outputs,):
             raise ConfigError(
-                f"{self.backbone.path}: its module should return a tensor [jets, {self.num_outputs}], a column "
+                f"{self.backbone.path}: its module should return [jets, {self.num_outputs}], a column "
                 f"for each of the {self.head}, found {list(embeddings.shape)}"
             )
         return {self.head: embeddings}

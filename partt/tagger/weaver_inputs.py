@@ -3,18 +3,14 @@
 import yaml
 
 from partt.data.config.data_config import DataConfig
-from partt.data.config.sections import GroupSection, Parameters, Variable
+from partt.data.config.input_groups import VECTORS, split_name
 from partt.model.weaver_network import PaddedGroup, WeaverInputs
-
-TENSORS = {
-    "vectors": "momenta"
-}  # end of the name of an input group -> its name in a collection, if different
 
 
 def weaver_inputs(config: DataConfig) -> WeaverInputs:
     """Return the attributes of weaver-core's DataConfig, and how it pads, for a data config."""
-    groups = config.inputs.groups
     options = yaml.safe_load(config.with_parameters({}).to_yaml())
+    groups = config.inputs
     attributes = {
         **options,
         "options": options,
@@ -27,20 +23,16 @@ def weaver_inputs(config: DataConfig) -> WeaverInputs:
         "label_names": ("_label_",) if config.labels.type == "simple" else config.label_variables,
         "observer_names": config.observers,
     }
-    return WeaverInputs(
-        attributes, tuple(_padded_group(config, name, group) for name, group in groups.items())
-    )
+    return WeaverInputs(attributes, tuple(_padded_group(config, name) for name in config.group_order))
 
 
-def _padded_group(config: DataConfig, name: str, group: GroupSection) -> PaddedGroup:
-    collection, _, tensor = name.rpartition("_")
-    params = config.preprocess.params
-
-    def numbers(variable: Variable) -> Variable | Parameters:
-        return variable if params is None else params[variable.name]
-
-    pad_values = tuple(numbers(variable).pad_value for variable in group.vars)
-    first = group if params is None else params[group.vars[0].name]
-    return PaddedGroup(
-        name, collection, TENSORS.get(tensor, tensor), group.length, pad_values, first.pad_mode == "wrap"
-    )
+def _padded_group(config: DataConfig, name: str) -> PaddedGroup:
+    """Return how weaver-core pads an input group, and where partt has it."""
+    group = config.inputs[name]
+    pad_values = tuple(config.resolved_variables[variable.name].pad_value for variable in group.vars)
+    collection, part = split_name(name)
+    if name in config.jet_groups:
+        return PaddedGroup(name, None, part, group.length, pad_values, group.pad_mode == "wrap")
+    is_features = config.collections[collection].features.name == name
+    tensor = "features" if is_features else "momenta" if part == VECTORS else part
+    return PaddedGroup(name, collection, tensor, group.length, pad_values, group.pad_mode == "wrap")

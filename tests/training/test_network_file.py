@@ -278,9 +278,7 @@ FAULTS = {
     WEAVER.replace(
         "return self.last(", "return (1, "
     ): "net.py: the module should return one tensor, found tuple",
-    WEAVER.replace(
-        "len(data_config.label_value)", "3"
-    ): "net.py: its module should return a tensor [jets, 10], a "
+    WEAVER.replace("len(data_config.label_value)", "3"): "net.py: its module should return [jets, 10], a "
     "column for each of the classes, found [16, 3]",
     WEAVER.replace(
         "sum(dim=2)", "sum(dim=2).log()"
