@@ -16,12 +16,12 @@ from partt.jet_inputs import PARTICLES, PaddedCollection, PaddedInputs
 from partt.model.heads import CLASSES
 from partt.model.network import Network
 from partt.tagger.onnx_file import NUM_PARTICLES, raw_branches
-from partt.tagger.tagger_file import TorchTagger
+from partt.tagger.tagger_file import TorchTagger, reference_inputs
 
 
 def exportable_network(tagger: TorchTagger) -> Network:
-    """Return the network of a tagger; raise an error if it cannot be exported."""
-    network, config = tagger.network, tagger.data_config
+    """Return the network of a tagger in the form that is exported; raise an error if there is none."""
+    config = tagger.data_config
     if (
         list(config.collections) != [PARTICLES]
         or config.jet_groups
@@ -32,12 +32,7 @@ def exportable_network(tagger: TorchTagger) -> Network:
             f"the inputs of this tagger are {', '.join(config.group_order)}; only taggers with pf_features, "
             "pf_vectors, pf_points, and a pf_mask that is 1 for every particle, can be exported"
         )
-    if not network.backbone.has_padded_twin:
-        raise ConfigError(
-            f"the network {network.name} cannot be exported: {type(network.backbone).__name__} has no method "
-            "embed_padded(inputs) for padded jets"
-        )
-    return network
+    return tagger.network.for_export(reference_inputs(tagger).to(torch.float32))
 
 
 class RawTagger(nn.Module):
