@@ -29,7 +29,7 @@ from partt.exporting.preprocess_json import preprocess_json
 from partt.prediction.predict import predict
 from partt.tagger.loading import load_tagger
 from partt.tagger.onnx_file import load_onnx_tagger, run_session
-from partt.tagger.onnx_inputs import feeder, input_axes, session_axes
+from partt.tagger.onnx_inputs import feeder, session_axes
 from partt.tagger.tagger_file import save_tagger
 from small_networks import variables_of
 
