@@ -17,6 +17,7 @@ with warnings.catch_warnings():
     from weaver.utils.data.config import DataConfig as WeaverConfig
 
 SHIPPED = sorted((ROOT / "data_configs").glob("*.yaml"))
+IN_WEAVER = [path for path in SHIPPED if path.stem != "jetclass_mass"]  # weaver-core has no hybrid labels
 
 BASE = """\
 new_variables:
@@ -76,7 +77,7 @@ def parameters_in_weaver(config: WeaverConfig) -> dict[str, tuple[float | str | 
 # --- the shipped configs --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", IN_WEAVER, ids=lambda path: path.stem)
 def test_shipped_configs_mean_the_same_in_weaver(path: Path):
     ours, weavers = load_data_config(path.stem), WeaverConfig.load(str(path))
     assert weaver_parameters(ours) == parameters_in_weaver(weavers)
@@ -96,7 +97,9 @@ def test_shipped_configs_survive_a_round_trip(path: Path, tmp_path: Path):
     config = load_data_config(str(path))
     (tmp_path / "copy.yaml").write_text(config.to_yaml())
     assert load_data_config(str(tmp_path / "copy.yaml")) == config
-    assert parameters_in_weaver(WeaverConfig.load(str(tmp_path / "copy.yaml"))) == weaver_parameters(config)
+    if path in IN_WEAVER:
+        weavers = WeaverConfig.load(str(tmp_path / "copy.yaml"))
+        assert parameters_in_weaver(weavers) == weaver_parameters(config)
     assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301
 
 
@@ -106,11 +109,15 @@ def test_shipped_configs_have_the_published_features():
         "jetclass_full": 17,
         "jetclass_kin": 7,
         "jetclass_kinpid": 13,
+        "jetclass_mass": 17,
+        "jetclass_vertices": 17,
         "quark_gluon_kin": 7,
         "quark_gluon_kinpid": 13,
         "quark_gluon_kinpidplus": 13,
         "top_landscape_kin": 7,
     }
+    vertices = load_data_config("jetclass_vertices").collections["sv"]
+    assert (len(vertices.features.variables), vertices.length) == (11, 10)
     full = load_data_config("jetclass_full")
     assert full.class_names == ("QCD", "Hbb", "Hcc", "Hgg", "H4q", "Hqql", "Zqq", "Wqq", "Tbqq", "Tbl")
     assert full.particles.variables[2] == InputVariable("part_logptrel", -4.7, 0.7)
