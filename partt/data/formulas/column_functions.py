@@ -389,7 +389,10 @@ def num_values(value: Value) -> int:
     """Return the number of values in memory."""
     if isinstance(value, Jagged):
         return value.contents.size
-    return value.size if isinstance(value, np.ndarray) else 0
+    array = value.array if isinstance(value, Momenta) else value
+    if isinstance(array, ak.Array):
+        return int(array.nbytes) // 8
+    return array.size if isinstance(array, np.ndarray) else 0
 
 
 def identity(column: Value) -> Value:
