@@ -127,6 +127,8 @@ SHARED = [
     "jet_pt[:, np.newaxis] * px",
     "px / jet_pt[..., numpy.newaxis]",
     "three[:, 1]",
+    "three[:, [0, 2]]",
+    "three[:, [0]] * px",
     "three[:, -1] + label",
     # axes of length 1
     "np.squeeze(one)",
@@ -186,6 +188,10 @@ SHARED = [
     "np.float32(jet_eta)",
     # reductions
     "ak.max(px, axis=1, mask_identity=False)",
+    "ak.max(px, axis=1, initial=0.5, mask_identity=False)",
+    "ak.fill_none(np.max(px, axis=1, initial=0.5), -1)",
+    "ak.nan_to_num(np.log(px), copy=False, nan=1)",
+    "np.sum(ak.to_numpy(three, allow_missing=False), axis=1)",
     "ak.fill_none(ak.ptp(px, axis=-1), 0)",
     "np.nansum(np.log(px), axis=1)",
     "ak.fill_none(ak.nan_to_none(np.log(px)), -1)",
@@ -405,6 +411,9 @@ def test_disagreeing_lengths_name_columns_and_jet():
         ("np.stack([px, px], axis=1)", "takes a list of columns with one value per jet"),
         ("len(px)**len(px)**len(px)**len(px)", "an exponent may be at most 100"),
         ("px << 3", "cannot compute `px << 3`"),
+        ("ak.sum(px, axis=1, initial=3)", "takes no keyword 'initial'"),
+        ("px[:, [0, 1]]", "some jets are too short"),
+        ("three[:, [label]]", "positions in a list must be whole numbers"),
         ("_hash(px)", "takes columns with one value per jet"),
         ("ak.unflatten(px, 3)", "changes the number of jets: the counts must be 1"),
         ("np.squeeze(px)", "the jets have different numbers of values"),
@@ -614,6 +623,8 @@ def test_deepest_formula_works():
     [
         ("ak.pad_none(x, 4096)", "more than 134217728 values at once"),
         ("_pad(x, 4096)", "more than 134217728 values at once"),
+        ("x[:, [" + "0, " * 2000 + "]]", "more than 134217728 values at once"),
+        ("x[:, [" + "0, " * 9000 + "]]", "more than 4096 values per jet"),
         ("_repeat_pad(x, 10**9)", "must be a whole number between 1 and 4096"),
         ("np.stack([" + "y, " * 2000 + "], axis=1)", "more than 134217728 values"),
         ("np.sum([" + "x + 1, " * 2000 + "], axis=0)", "more than 134217728 values"),
