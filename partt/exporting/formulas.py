@@ -38,10 +38,21 @@ Columns: TypeAlias = Mapping[str, Tensor]
 class TorchVariables(dict[str, Tensor]):
     """Branches, and new variables, computed on demand."""
 
-    def __init__(self, branches: Columns, formulas: Mapping[str, Formula], mask: Tensor) -> None:
+    def __init__(
+        self,
+        branches: Columns,
+        formulas: Mapping[str, Formula],
+        axis_of: Mapping[str, str],
+        masks: Mapping[str, Tensor],
+    ) -> None:
+        """`axis_of`: columns with values per particle -> axis; `masks`: axis -> real particles (N, P)."""
         super().__init__(branches)
         self.formulas = formulas
-        self.functions = torch_functions(mask)
+        self.axis_of = dict(axis_of)
+        self.functions = {axis: torch_functions(mask) for axis, mask in masks.items()}
+        first = next(iter(branches.values()))
+        one_value = torch.ones_like(first if first.ndim == 1 else first[:, 0], dtype=torch.bool)
+        self.functions_of_jets = torch_functions(one_value[:, None])
 
     def __missing__(self, name: str) -> Tensor:
         """Compute a variable; a formula that cannot be computed in torch or traced is a ConfigError."""
@@ -50,14 +61,26 @@ class TorchVariables(dict[str, Tensor]):
         formula = self.formulas[name]
         table: Any = self  # tensors instead of numpy columns
         try:
-            column: Any = evaluate(formula, table, self.functions)
+            axis = self._axis_of(formula)
+            functions = self.functions_of_jets if axis is None else self.functions[axis]
+            column: Any = evaluate(formula, table, functions)
         except ConfigError as error:
             raise ConfigError(
                 f"{name}: {formula.text!r} cannot be exported: {error}; --inputs standardised leaves "
                 "formulas to the program that runs the file"
             ) from error
         self[name] = column
+        if axis is not None and self[name].ndim == 2:
+            self.axis_of[name] = axis
         return self[name]
+
+    def _axis_of(self, formula: Formula) -> str | None:
+        """Return the axis of the particles that a formula is about; None: it has no values per particle."""
+        used = sorted(formula.names & (self.keys() | self.formulas.keys()))
+        axes = {self.axis_of[name] for name in used if self[name].ndim == 2 and name in self.axis_of}
+        if len(axes) > 1:
+            raise ConfigError(f"it combines particles of {' and '.join(sorted(axes))}")
+        return next(iter(axes), None)
 
 
 # --- element by element ---------------------------------------------------------------------------------

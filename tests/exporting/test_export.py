@@ -28,7 +28,8 @@ from partt.exporting.formulas import TorchVariables
 from partt.exporting.preprocess_json import preprocess_json
 from partt.prediction.predict import predict
 from partt.tagger.loading import load_tagger
-from partt.tagger.onnx_file import feeder, load_onnx_tagger, run_session
+from partt.tagger.onnx_file import load_onnx_tagger, run_session
+from partt.tagger.onnx_inputs import feeder, session_axes
 from partt.tagger.tagger_file import save_tagger
 from small_networks import variables_of
 
@@ -62,7 +63,7 @@ def test_scores_are_torchs_for_all_lengths_and_mixes(case, inputs, exported):
     expected = proof.torch_scores(tagger, variables.branches)
     loaded = load_onnx_tagger(result.path)
     np.testing.assert_allclose(loaded.tag(variables).probabilities, expected, rtol=0, atol=TOLERANCE)
-    jets = feeder(inputs, tagger.data_config, variables)
+    jets = feeder(inputs, tagger.data_config, variables, session_axes(loaded.session))
     for batch in ([0], [7], np.arange(40), np.flatnonzero(jets.lengths == 0)):
         scores = run_session(loaded.session, jets.feed(np.asarray(batch)))
         np.testing.assert_allclose(scores, expected[batch], rtol=0, atol=TOLERANCE)
@@ -73,7 +74,7 @@ def test_weavers_own_export_of_the_same_weights_agrees(case, tmp_path):
     tagger = tagger_to_export(case)
     variables = variables_of(tagger)
     session = weaver_session(tagger, tmp_path)
-    jets = feeder("standardised", tagger.data_config, variables)
+    jets = feeder("standardised", tagger.data_config, variables, session_axes(session))
     filled = np.flatnonzero(jets.lengths > 0)  # an empty jet has no particle to pad with
     scores = run_session(session, wrapped(jets.feed(filled)))
     expected = proof.torch_scores(tagger, some(variables, filled))
