@@ -20,7 +20,7 @@ from partt.errors import ConfigError
 from partt.regular_files import read_bounded
 
 MAX_BYTES = 8_000_000
-MAX_NODES = 150_000  # weaver's *.auto.yaml have up to 80 000, in 2 MB
+MAX_NODES = 120_000  # weaver's *.auto.yaml have up to 80 000, in 2 MB
 MAX_DEPTH = 50
 MAX_DIGITS = 100  # of a whole number
 MAX_MESSAGES = 20  # about one file
@@ -218,7 +218,7 @@ _StrictLoader.add_implicit_resolver(
 def parse_yaml(text: bytes | str, source: str) -> tuple[Any, dict[KeyPath, int]]:
     """Parse YAML text safely; also return the line of every key path.
 
-    Refused: duplicate keys with different values, more than 8 MB, more than 150 000 values once aliases are
+    Refused: duplicate keys with different values, more than 8 MB, more than 120 000 values once aliases are
     expanded, nesting deeper than 50.
     """
     if len(text) > MAX_BYTES:

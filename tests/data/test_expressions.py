@@ -127,6 +127,8 @@ SHARED = [
     "jet_pt[:, np.newaxis] * px",
     "px / jet_pt[..., numpy.newaxis]",
     "three[:, 1]",
+    "three[:, [0, 2]]",
+    "three[:, [0]] * px",
     "three[:, -1] + label",
     # axes of length 1
     "np.squeeze(one)",
@@ -186,6 +188,10 @@ SHARED = [
     "np.float32(jet_eta)",
     # reductions
     "ak.max(px, axis=1, mask_identity=False)",
+    "ak.max(px, axis=1, initial=0.5, mask_identity=False)",
+    "ak.fill_none(np.max(px, axis=1, initial=0.5), -1)",
+    "ak.nan_to_num(np.log(px), copy=False, nan=1)",
+    "np.sum(ak.to_numpy(three, allow_missing=False), axis=1)",
     "ak.fill_none(ak.ptp(px, axis=-1), 0)",
     "np.nansum(np.log(px), axis=1)",
     "ak.fill_none(ak.nan_to_none(np.log(px)), -1)",
@@ -405,6 +411,9 @@ def test_disagreeing_lengths_name_columns_and_jet():
         ("np.stack([px, px], axis=1)", "takes a list of columns with one value per jet"),
         ("len(px)**len(px)**len(px)**len(px)", "an exponent may be at most 100"),
         ("px << 3", "cannot compute `px << 3`"),
+        ("ak.sum(px, axis=1, initial=3)", "takes no keyword 'initial'"),
+        ("px[:, [0, 1]]", "some jets are too short"),
+        ("three[:, [label]]", "positions in a list must be whole numbers"),
         ("_hash(px)", "takes columns with one value per jet"),
         ("ak.unflatten(px, 3)", "changes the number of jets: the counts must be 1"),
         ("np.squeeze(px)", "the jets have different numbers of values"),
@@ -564,12 +573,12 @@ def test_empty_table():
 )
 def test_attacks_are_refused_at_once(attack, tmp_path: Path):
     flag = tmp_path / "executed"
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(ConfigError) as caught:
         parse_formula(
             attack.format(flag=flag) if "flag" in attack else attack.replace("{{", "{").replace("}}", "}")
         )
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert not flag.exists()
     assert len(str(caught.value)) < 400
 
@@ -578,10 +587,10 @@ def test_attacks_are_refused_at_once(attack, tmp_path: Path):
     "text", ["px" + "+px" * 1000, "(" * 90 + "px" + "+px)" * 90, "px|1" + "|(px>1)" * 1200]
 )
 def test_long_sums_are_not_deep(text):
-    start = time.perf_counter()
+    start = time.process_time()
     formula = parse_formula(text)
     copy = pickle.loads(pickle.dumps(formula))  # noqa: S301
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     table = {"px": np.arange(3)}
     expected = _eval_expr(text, table)
     np.testing.assert_array_equal(evaluate(formula, table), expected)
@@ -614,26 +623,29 @@ def test_deepest_formula_works():
     [
         ("ak.pad_none(x, 4096)", "more than 134217728 values at once"),
         ("_pad(x, 4096)", "more than 134217728 values at once"),
+        ("x[:, [" + "0, " * 2000 + "]]", "more than 134217728 values at once"),
+        ("x[:, [" + "0, " * 9000 + "]]", "more than 4096 values per jet"),
         ("_repeat_pad(x, 10**9)", "must be a whole number between 1 and 4096"),
         ("np.stack([" + "y, " * 2000 + "], axis=1)", "more than 134217728 values"),
         ("np.sum([" + "x + 1, " * 2000 + "], axis=0)", "more than 134217728 values"),
+        ("np.log(" + "x + 1, " * 2000 + "x)", "more than 134217728 values"),
     ],
 )
 def test_memory_is_bounded(text, message):
-    table = {"x": Jagged(np.ones(200_000, np.int8), np.arange(100_001) * 2), "y": np.ones(100_000, np.int8)}
-    start = time.perf_counter()
+    table = {"x": Jagged(np.ones(800_000, np.int8), np.arange(100_001) * 8), "y": np.ones(100_000, np.int8)}
+    start = time.process_time()
     with pytest.raises(ConfigError, match=message):
         evaluate(parse_formula(text), table)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 2
 
 
 def test_momenta_that_double_each_other_are_stopped():
     definitions = {"p0": "_p4_from_pxpypze(px, py, pz, energy)"}
     definitions |= {f"p{i}": f"p{i - 1} + p{i - 1}" for i in range(1, 40)}
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(KeyFault, match="more than 10000 parts"):
         check_definitions(definitions)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_momenta_of_momenta():
@@ -661,12 +673,12 @@ def test_circular_momenta():
 def test_repeated_doubling_is_stopped():
     table = dict(TABLE)
     doubled = parse_formula("ak.concatenate([x, x], axis=1)")
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(ConfigError, match="more than 4096 values per jet"):  # noqa: PT012
         table["x"] = table["px"]
         for _ in range(60):
             table["x"] = evaluate(doubled, table)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize(

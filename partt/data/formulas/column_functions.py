@@ -6,6 +6,7 @@ than their arguments take, so that a formula from an untrusted config can exhaus
 """
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -286,19 +287,14 @@ def check_axis(axis: int | None) -> None:
 
 def reduction(function: Function) -> Function:
     """Apply an awkward reduction to the particles of each jet, or numpy's to a list of columns (axis=0)."""
+    allowed = frozenset(inspect.signature(function).parameters) & {"mask_identity", "initial", "ddof"}
 
-    def call(
-        column: Value,
-        axis: int | None = None,
-        *,
-        keepdims: bool = False,
-        mask_identity: bool | None = None,
-    ) -> Value:
+    def call(column: Value, axis: int | None = None, *, keepdims: bool = False, **options: Value) -> Value:
+        _check_options(options, allowed)
         if isinstance(column, list):
             return _reduced_list(function.__name__, column, axis)
         array = per_particle(column)
         check_axis(axis)
-        options = {} if mask_identity is None else {"mask_identity": bool(mask_identity)}
         result = to_column(function(array, axis=1, **options))
         if not keepdims:
             return result
@@ -385,11 +381,22 @@ def length(column: Value) -> int:
     return len(any_column(column))
 
 
+def check_size(num_values: int, num_jets: int) -> None:
+    """Raise an error if a column would have too many values."""
+    if num_values > MAX_VALUES_PER_JET * max(num_jets, 1):
+        raise ValueError(f"more than {MAX_VALUES_PER_JET} values per jet")
+    if num_values > MAX_VALUES:
+        raise ValueError(f"more than {MAX_VALUES} values at once")
+
+
 def num_values(value: Value) -> int:
     """Return the number of values in memory."""
     if isinstance(value, Jagged):
         return value.contents.size
-    return value.size if isinstance(value, np.ndarray) else 0
+    array = value.array if isinstance(value, Momenta) else value
+    if isinstance(array, ak.Array):
+        return int(array.nbytes) // 8
+    return array.size if isinstance(array, np.ndarray) else 0
 
 
 def identity(column: Value) -> Value:
@@ -417,21 +424,32 @@ def item(value: Value, index: Value) -> Value:
         # Positions with a length-1 axis (argmax with keepdims) pick inside jets too.
         inside = to_awkward(index) if isinstance(index, Jagged) else ak.from_regular(index, axis=1)
         return finished(per_particle(value)[inside])
+    second = _second_index(index, len(value))
+    if second == slice(None):
+        return value
+    if second is None and isinstance(value, np.ndarray):
+        return PerJet(value, np.arange(len(value) + 1))
+    if second is None:
+        raise ValueError("[:, None] is for columns with one value per jet")
+    try:
+        return finished(per_particle(value)[:, second])
+    except IndexError as error:
+        raise ValueError("some jets are too short: pad them with ak.pad_none and ak.fill_none") from error
+
+
+def _second_index(index: Value, num_jets: int) -> Value:
+    """Return the index inside jets of [:, index]; for [:] it is `:` as well."""
     first, *rest = index if isinstance(index, tuple) else (index,)
     if any(isinstance(part, Jagged | np.ndarray | ak.Array) for part in (first, *rest)):
         raise TypeError("a column must be the only index and have values per particle")
     if first not in (slice(None), ...) or len(rest) > 1:
         raise ValueError("the first index runs over jets and must be `:`, as in [:, 0]")
-    if not rest:
-        return value
-    if rest[0] is None and isinstance(value, np.ndarray):
-        return PerJet(value, np.arange(len(value) + 1))
-    if rest[0] is None:
-        raise ValueError("[:, None] is for columns with one value per jet")
-    try:
-        return finished(per_particle(value)[:, rest[0]])
-    except IndexError as error:
-        raise ValueError("some jets are too short: pad them with ak.pad_none and ak.fill_none") from error
+    second = rest[0] if rest else slice(None)
+    if isinstance(second, list):
+        if not all(isinstance(position, int) for position in second):
+            raise TypeError("positions in a list must be whole numbers")
+        check_size(len(second) * num_jets, num_jets)
+    return second
 
 
 def finish(value: Value, table: Table) -> Column:

@@ -7,7 +7,7 @@ Nothing is compiled or evaluated by Python. Syntax is refused unless `grammar` l
 import ast
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -165,14 +165,14 @@ class _Walker:
                 return tuple(self.value(element) for element in node.elts)
         raise refused(node, "is not part of the formula language")
 
-    def values_of(self, nodes: list[ast.expr]) -> list[Value]:
-        """Return the values of a list, which are all in memory at once."""
+    def values_of(self, nodes: Sequence[ast.expr]) -> list[Value]:
+        """Return the values of a list or of arguments, which are all in memory at once."""
         values, total = [], 0
         for node in nodes:
             values.append(self.value(node))
             total += num_values(values[-1])
             if total > MAX_VALUES:
-                raise ConfigError(f"a list in a formula has more than {MAX_VALUES} values")
+                raise ConfigError(f"`{quote(node)}` in a formula: more than {MAX_VALUES} values at once")
         return values
 
     def chain(self, node: Chain) -> Value:
@@ -203,7 +203,7 @@ class _Walker:
     def apply(
         self, node: ast.expr, function: Callable[..., Value], *arguments: ast.expr, **options: Value
     ) -> Value:
-        values = [self.value(argument) for argument in arguments]
+        values = self.values_of(arguments)
         return self.call(node, list(arguments), function, *values, **options)
 
     def call(

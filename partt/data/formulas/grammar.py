@@ -16,8 +16,9 @@ MAX_QUOTE = 80  # characters of a formula in a message
 MODULES = {"np": "np", "numpy": "np", "ak": "ak", "awkward": "ak", "math": "math"}
 KEYWORDS = """
     axis keepdims mask_identity a_min a_max nan posinf neginf decimals rtol atol fill_value value
-    ascending stable target clip maxlen counts default right side dtype to
+    ascending stable target clip maxlen counts default right side dtype to initial ddof
 """
+WITHOUT_EFFECT = {"allow_missing", "copy", "highlevel", "including_unknown", "mergebool"}  # on values
 TYPES = {"float": "float64", "int": "int64", **{name: name for name in TYPE_NAMES.split()}}
 SIDES = ("left", "right")
 
@@ -181,6 +182,8 @@ def _check_call(node: ast.Call) -> ast.expr:
         arguments = [node.func.value, *arguments]
     keywords = []
     for keyword in node.keywords:
+        if keyword.arg in WITHOUT_EFFECT and isinstance(keyword.value, ast.Constant):
+            continue
         if keyword.arg not in KEYWORDS.split():
             raise refused(node, f"keyword {keyword.arg!r} is not supported in formulas")
         keywords.append(ast.keyword(keyword.arg, _check_option(keyword.arg, keyword.value)))

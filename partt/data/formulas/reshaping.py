@@ -1,35 +1,22 @@
 """Functions of columns that change the number of values per jet, with limits of what they may allocate."""
 
-from typing import TypeAlias
-
 import awkward as ak
 import numpy as np
-import numpy.typing as npt
 
 from partt.data.formulas.column_functions import (
-    MAX_VALUES,
     MAX_VALUES_PER_JET,
     PerJet,
     Value,
     any_column,
     as_awkward,
     check_axis,
+    check_size,
     elementwise,
     has_particles,
     per_particle,
     to_column,
 )
 from partt.data.jagged import Array, Jagged
-
-Lengths: TypeAlias = npt.NDArray[np.int64]
-
-
-def check_size(num_values: int, num_jets: int) -> None:
-    """Raise an error if a column would have too many values."""
-    if num_values > MAX_VALUES_PER_JET * max(num_jets, 1):
-        raise ValueError(f"more than {MAX_VALUES_PER_JET} values per jet")
-    if num_values > MAX_VALUES:
-        raise ValueError(f"more than {MAX_VALUES} values at once")
 
 
 def _check_length(length: Value, num_jets: int) -> None:
