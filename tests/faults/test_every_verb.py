@@ -40,6 +40,7 @@ from partt.evaluation.figures.confusion import draw_confusion
 from partt.exporting import export as export_module
 from partt.exporting.tracing import DEFAULT_OPSET
 from partt.jobs import folder_lock
+from partt.sample import sample_files, split
 from partt.tagger.loading import load_tagger
 from partt.tagger.tagger_file import save_tagger
 from partt.tagger.weaver import import_weaver
@@ -135,7 +136,7 @@ def traced(inputs):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch, inputs, request):
-    """Draw one figure, train the demo for one epoch, and trace the exported network once."""
+    """Draw one figure, let the demo train two classes for one epoch, and trace the exported network once."""
     if getattr(request.node, "callspec", None) and request.node.callspec.params.get("verb") == "export":
         model = request.getfixturevalue("traced")
         monkeypatch.setattr(export_module, "trace", lambda *_: deepcopy(model))
@@ -147,6 +148,8 @@ def quick(monkeypatch, inputs, request):
         return [[words[0], *recipe, *words[2:]] if words[0] == "train" else words for words in commands(out)]
 
     monkeypatch.setattr(demo, "demo_commands", short)
+    few = [path for path in sample_files() if path.name.startswith(("HToBB", "ZJets"))]
+    monkeypatch.setattr(split, "sample_files", lambda: few)
 
 
 @dataclass(frozen=True)
