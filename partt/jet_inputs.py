@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+PARTICLES = "pf"  # the usual name of the main collection
+
 
 @dataclass(frozen=True)
 class CollectionShape:
@@ -21,6 +23,7 @@ class CollectionShape:
     num_features: int
     has_momenta: bool = False
     num_coordinates: int = 0
+    others: Mapping[str, int] = field(default_factory=dict)  # further input group -> number of variables
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,16 @@ class InputShape:
 
     collections: Mapping[str, CollectionShape]
     jet_features: Mapping[str, int] = field(default_factory=dict)  # group -> number of features
+
+
+def main_collection(shape: InputShape) -> str:
+    """Return the name of the main collection: pf, or the first one with features, or the first one.
+
+    Inputs with features of jets only have none: an IndexError.
+    """
+    names = [name for name, collection in shape.collections.items() if collection.num_features]
+    names = [*names, *shape.collections]
+    return PARTICLES if PARTICLES in names else names[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +91,8 @@ class JetInputs:
 
     @property
     def main(self) -> Collection:
-        """The first collection: the particles of the jet."""
-        return next(iter(self.collections.values()))
+        """The particles of the jet (see `main_collection`)."""
+        return self.collections[main_collection(self.shape)]
 
     @property
     def lengths(self) -> Tensor:
@@ -96,6 +109,7 @@ class JetInputs:
                     collection.features.shape[1],
                     collection.momenta is not None,
                     0 if collection.points is None else collection.points.shape[1],
+                    {part: rows.shape[1] for part, rows in collection.others.items()},
                 )
                 for name, collection in self.collections.items()
             },
@@ -137,6 +151,7 @@ class PaddedCollection:
     mask: Tensor  # (B, P)
     momenta: Tensor | None = None  # (B, P, 4)
     points: Tensor | None = None  # (B, P, K)
+    others: Mapping[str, Tensor] = field(default_factory=dict)  # (B, P, ...) further input groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +163,9 @@ class PaddedInputs:
 
     @property
     def main(self) -> PaddedCollection:
-        """The first collection: the particles of the jet."""
-        return next(iter(self.collections.values()))
+        """The particles of the jet."""
+        shapes = {name: CollectionShape(item.features.shape[-1]) for name, item in self.collections.items()}
+        return self.collections[main_collection(InputShape(shapes))]
 
 
 def _padded(collection: Collection, min_slots: int) -> PaddedCollection:
@@ -157,13 +173,15 @@ def _padded(collection: Collection, min_slots: int) -> PaddedCollection:
     num_slots = max(int(lengths.max()) if len(lengths) else 0, min_slots)
     mask = torch.arange(num_slots, device=lengths.device) < lengths[:, None]
 
-    def pad(rows: Tensor | None) -> Tensor | None:
-        if rows is None:
-            return None
+    def pad(rows: Tensor) -> Tensor:
         grid = rows.new_zeros(*mask.shape, rows.shape[1])
         grid[mask] = rows
         return grid
 
-    features = pad(collection.features)
-    assert features is not None  # noqa: S101 (for mypy)
-    return PaddedCollection(features, mask, pad(collection.momenta), pad(collection.points))
+    return PaddedCollection(
+        features=pad(collection.features),
+        mask=mask,
+        momenta=None if collection.momenta is None else pad(collection.momenta),
+        points=None if collection.points is None else pad(collection.points),
+        others={name: pad(rows) for name, rows in collection.others.items()},
+    )

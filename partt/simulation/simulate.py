@@ -51,6 +51,8 @@ def simulate(
     pt_max: float = 1000.0,
     seed: int = 1,
     card: str | Path | None = None,
+    extra: Sequence[str] = (),
+    mass_range: tuple[float, float] | None = None,
     workers: int = 1,
     scheduler: str | None = None,
     progress: Progress | None = None,
@@ -60,9 +62,10 @@ def simulate(
 
     Complete files are kept: more `jets` or `classes` extend a folder made with the same settings. `split`
     (folder -> fraction) divides the jets between folders inside `out`. pT in GeV. `card` is a detector card
-    (default: that of JetClass). Files are made by `workers` processes on this machine, or on the dask cluster
-    of `scheduler`; the jets are the same. A script that uses several workers needs the usual
-    `if __name__ == "__main__":`.
+    (default: that of JetClass). `extra` adds branches to those of JetClass: "vertices", "generator" or both.
+    With a `mass_range` (GeV), masses of H, W and Z bosons are drawn from a flat distribution. Files are made
+    by `workers` processes on this machine, or on the dask cluster of `scheduler`; the jets are the same. A
+    script that uses several workers needs the usual `if __name__ == "__main__":`.
     """
     if workers < 1 or (scheduler is not None and workers > 1):
         raise ConfigError("give a number of workers on this machine (at least 1), or a dask scheduler")
@@ -75,6 +78,8 @@ def simulate(
         selection=JetSelection(pt_min, pt_max),
         seed=seed,
         detector=load_detector(card),
+        extras=tuple(extra),
+        mass_range=mass_range,
     )
     start = time.monotonic()
     files = files_of(production)

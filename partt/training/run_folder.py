@@ -2,6 +2,7 @@
 
 run.json            everything that decides the result; --resume requires the same
 recipe.yaml         the recipe with all keys; data_config.yaml: the data config with fitted values
+network.py          a copy of the user's own network file, if the network is from one
 environment.json    versions, machine and git state of each start
 metrics.jsonl       losses and metrics; tensorboard/ has the same
 checkpoints/        the newest checkpoints, and the one of the best epoch
@@ -26,6 +27,7 @@ from partt.tagger.loading import BEST_OF_RUN
 from partt.training.job import with_defaults
 
 LOCK = "lock"
+NETWORK_COPY = "network.py"
 MAX_DIFFERENCES = 10  # listed in an error
 
 

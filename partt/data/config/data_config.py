@@ -1,23 +1,41 @@
 """Data configs: inputs, labels, selection and weights of jets, in weaver's YAML schema."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, InitErrorDetails
 
 from partt.config import KeyFault, Record, load_record, shipped_file
+from partt.data.config.checks import faults_across, resolved
+from partt.data.config.input_groups import (
+    MASK,
+    CollectionInputs,
+    InputGroup,
+    InputVariable,
+    by_collection,
+    collection_of,
+)
+from partt.data.config.labels import Labels, Targets
 from partt.data.config.sections import (
     Bucketing,
     FormulaText,
-    Inputs,
-    Labels,
+    GroupName,
+    GroupSection,
     Name,
-    Names,
+    NamesOnce,
     Parameters,
     Preprocess,
     Regex,
@@ -26,16 +44,15 @@ from partt.data.config.sections import (
     Variable,
     Weights,
     few,
+    raise_all,
 )
 from partt.data.formulas.definitions import check_definitions, parse_definitions
 from partt.data.formulas.expressions import Formula, inline, parse_formula
 from partt.data.formulas.grammar import function_name
-from partt.jet_inputs import CollectionShape, InputShape
-
-PARTICLES = "pf"  # name of the collection of particles
+from partt.jet_inputs import InputShape, main_collection
 
 __all__ = [
-    "PARTICLES",
+    "CollectionInputs",
     "DataConfig",
     "InputGroup",
     "InputVariable",
@@ -45,38 +62,12 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class InputVariable:
-    """A feature and its standardisation: (x - subtract_by) * multiply_by, then clipped."""
-
-    name: str
-    subtract_by: float | None = None  # None: raw, neither scaled nor clipped
-    multiply_by: float = 1
-    clip_min: float = -5
-    clip_max: float = 5
-    to_fit: bool = False  # subtract_by and multiply_by are not fitted to the data yet
-
-
-@dataclass(frozen=True)
-class InputGroup:
-    """The variables of one input group; jets are cut after `length` particles."""
-
-    name: str  # as in the config: pf_features, pf_vectors, pf_points
-    length: int | None
-    variables: tuple[InputVariable, ...]
-
-
 def _none_as_empty(value: Any) -> Any:
     return {} if value is None else value
 
 
-def _none_as_no_names(value: Any) -> Any:
-    return () if value is None else value
-
-
 Empty = BeforeValidator(_none_as_empty)
 Few = BeforeValidator(few)
-NoNames = BeforeValidator(_none_as_no_names)
 
 
 class DataConfig(Record):
@@ -100,11 +91,13 @@ class DataConfig(Record):
     )
     """new variable -> formula, in any order"""
     preprocess: Annotated[Preprocess, Empty] = Preprocess()
-    inputs: Inputs
+    inputs: Annotated[Mapping[GroupName, GroupSection], Few] = Field(min_length=1)
+    """input group -> its variables"""
     labels: Labels
-    observers: Annotated[Names, NoNames] = ()
+    targets: Targets | None = None
+    observers: NamesOnce = ()
     """variables that `partt predict` copies to its outputs"""
-    monitor_variables: Annotated[Names, NoNames] = ()
+    monitor_variables: NamesOnce = ()
     """for weaver; partt does not use them"""
     weights: Weights | None = None
     """null: all jets have weight 1"""
@@ -113,54 +106,100 @@ class DataConfig(Record):
     # --- access for the rest of the data layer ---
 
     @property
+    def group_order(self) -> tuple[str, ...]:
+        """The names of all input groups, masks included, in the order of the config."""
+        return tuple(self.inputs)
+
+    @cached_property
+    def collections(self) -> Mapping[str, CollectionInputs]:
+        """The collections of particles by name, in the order of the config."""
+        collections = {}
+        for name, parts in self._by_collection.items():
+            groups = {part: self._group(group) for part, group in parts.items()}
+            collections[name] = collection_of(name, groups, self._mask_variable(groups.get(MASK)))
+        return collections
+
+    @cached_property
+    def jet_groups(self) -> Mapping[str, InputGroup]:
+        """The input groups with one value per jet, by name."""
+        of_particles = {name for parts in self._by_collection.values() for name in parts.values()}
+        return {name: self._group(name) for name in self.inputs if name not in of_particles}
+
+    @property
+    def main(self) -> CollectionInputs:
+        """The main collection: pf, or the first one with features."""
+        return self.collections[main_collection(self.input_shape)]
+
+    @property
     def particles(self) -> InputGroup:
-        """The features of the particles."""
-        return self._groups["pf_features"]
+        """The features of the main collection."""
+        return self.main.features
 
     @property
     def momenta(self) -> InputGroup | None:
-        """The four variables px, py, pz, energy, raw; None for networks without pair features."""
-        return self._groups.get("pf_vectors")
+        """The four-momenta of the main collection; None for networks without pair features."""
+        return self.main.momenta
 
     @property
     def points(self) -> InputGroup | None:
-        """The two coordinates, for networks that use them."""
-        return self._groups.get("pf_points")
+        """The coordinates of the main collection, for networks that use them."""
+        return self.main.points
 
     @property
     def groups(self) -> tuple[InputGroup, ...]:
-        """The input groups of the config, out of particles, momenta and points."""
-        return tuple(group for group in (self.particles, self.momenta, self.points) if group is not None)
+        """The groups that give inputs: all but masks."""
+        of_particles = [group for collection in self.collections.values() for group in collection.groups]
+        return (*of_particles, *self.jet_groups.values())
 
     @property
     def input_shape(self) -> InputShape:
         """Names and sizes of the network's inputs."""
-        particles = CollectionShape(
-            len(self.particles.variables),
-            self.momenta is not None,
-            0 if self.points is None else len(self.points.variables),
+        return InputShape(
+            {name: collection.shape for name, collection in self.collections.items()},
+            {name: len(group.variables) for name, group in self.jet_groups.items()},
         )
-        return InputShape({PARTICLES: particles})
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The variables of all input groups, each once."""
-        return tuple(dict.fromkeys(variable.name for group in self.groups for variable in group.variables))
+        """The variables that the inputs need, each once."""
+        inputs = [variable.name for group in self.groups for variable in group.variables]
+        masks = [collection.mask_variable for collection in self.collections.values()]
+        return tuple(dict.fromkeys([*inputs, *(name for name in masks if name is not None)]))
 
     @property
     def resolved_variables(self) -> Mapping[str, InputVariable]:
-        """The variables of all inputs, including the mask, by name."""
-        return {variable.name: variable for group in self._groups.values() for variable in group.variables}
+        """The variables of all inputs, including masks, by name."""
+        return {
+            variable.name: self._resolve(variable)
+            for group in self.inputs.values()
+            for variable in group.vars
+        }
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The names of the classes, in the order of the network's outputs."""
+        """The names of the classes, in the order of the network's outputs; empty if there are none."""
         return self.labels.class_names
 
     @property
     def label_variables(self) -> tuple[str, ...]:
-        """The 0-1 variables of simple labels, or the one variable with the class number of custom labels."""
-        return tuple(self.labels.value)
+        """The 0-1 variables of the classes, or the one with the class number; empty if there are none."""
+        number = self.labels.class_number
+        return self.labels.flags if number is None else (number,)
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """The targets of regressions, which are variables."""
+        return (*self.labels.targets, *(self.targets.value if self.targets else ()))
+
+    @property
+    def target_masks(self) -> Mapping[str, str]:
+        """Target -> variable that is 0 for jets whose target is not known, where there is one."""
+        return self.labels.masks
+
+    @property
+    def target_variables(self) -> tuple[str, ...]:
+        """The variables that the targets need."""
+        return (*self.target_names, *self.target_masks.values())
 
     @property
     def weight_variables(self) -> tuple[str, ...]:
@@ -175,10 +214,10 @@ class DataConfig(Record):
 
     @cached_property
     def formulas(self) -> Mapping[str, Formula]:
-        """The definitions of variables: `new_variables`, and the class number of custom labels."""
-        formulas = parse_definitions(self.new_variables)
-        if isinstance(self.labels.value, Mapping):
-            formulas |= parse_definitions(self.labels.value)
+        """The definitions of variables: `new_variables`, and those of labels and targets, which win."""
+        targets = self.targets.value if self.targets else {}
+        formulas = parse_definitions({**self.new_variables, **self.labels.definitions, **targets})
+        formulas |= {text: parse_formula(text) for text in self.labels.nameless_formulas}
         momenta = {name: formula for name, formula in formulas.items() if formula.is_momenta}
         # Four-momenta are not a column: formulas that use them get their definition instead of their name.
         return {name: inline(formula, momenta) for name, formula in formulas.items() if name not in momenta}
@@ -192,7 +231,7 @@ class DataConfig(Record):
     def with_parameters(self, fitted: Mapping[str, InputVariable]) -> "DataConfig":
         """Return the config with the numbers of fitted variables, as in weaver's *.auto.yaml."""
         params = {}
-        for group in self.inputs.groups.values():
+        for group in self.inputs.values():
             for variable in group.vars:
                 known = fitted.get(variable.name) or self._resolve(variable)
                 params[variable.name] = Parameters(
@@ -206,6 +245,10 @@ class DataConfig(Record):
                 )
         return self.replace(preprocess=self.preprocess.replace(params=params))
 
+    def with_class_names(self, names: Sequence[str]) -> "DataConfig":
+        """Return the config with names of the classes, whose number is the first entry of custom labels."""
+        return self.replace(labels=self.labels.with_names(names))
+
     def with_reweight_hists(self, hists: Mapping[str, npt.ArrayLike]) -> "DataConfig":
         """Return the config with fitted weights: class -> histogram, one axis per variable."""
         if self.weights is None:
@@ -216,76 +259,44 @@ class DataConfig(Record):
     def to_yaml(self) -> str:
         """Return the config as YAML that loads back equal, here and in weaver."""
         data = self.model_dump(mode="python")
-        for name, group in self.inputs.groups.items():
+        for name, group in self.inputs.items():
             data["inputs"][name]["vars"] = [variable.as_written() for variable in group.vars]
-        data["inputs"] = {name: group for name, group in data["inputs"].items() if group is not None}
         return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=110, default_flow_style=None)
 
     # --- checks across sections, and cached values ---
 
-    @model_validator(mode="after")
-    def _check_inputs(self) -> "DataConfig":
-        seen: dict[str, InputVariable] = {}
-        for name, group in self.inputs.groups.items():
-            if group.length != self.inputs.pf_features.length:
-                raise KeyFault(("inputs", name, "length"), "must be the same in all input groups")
-            for position, variable in enumerate(group.vars):
-                key = ("inputs", name, "vars", position)
-                params = self.preprocess.params
-                if params is not None and variable.name not in params:
-                    raise KeyFault(key, f"preprocess.params has no entry for {variable.name!r}")
-                resolved = self._resolve(variable)
-                if seen.setdefault(variable.name, resolved) != resolved:
-                    raise KeyFault(key, f"{variable.name!r} is already in `inputs` with other parameters")
-                if name == "pf_vectors" and (resolved.to_fit or resolved.subtract_by is not None):
-                    raise KeyFault(
-                        key,
-                        f"pair features need momenta in GeV, not scaled: write [{variable.name}, null]",
-                    )
-        self._check_sizes()
-        return self
-
-    def _check_sizes(self) -> None:
-        for name, size, meaning in (
-            ("pf_vectors", 4, "px, py, pz, energy"),
-            ("pf_points", 2, "two coordinates"),
-            ("pf_mask", 1, "the mask"),
-        ):
-            group = self.inputs.groups.get(name)
-            if group is not None and len(group.vars) != size:
-                raise KeyFault(
-                    ("inputs", name, "vars"), f"should be {meaning}, found {len(group.vars)} variables"
-                )
-        mask = self.inputs.pf_mask
-        if mask is None:
-            return
-        if mask.pad_mode != "constant":
-            raise KeyFault(("inputs", "pf_mask", "pad_mode"), "must be constant")
-        formula = self.formulas.get(mask.vars[0].name)
-        if formula is None or function_name(formula.tree) not in {"ak.ones_like", "np.ones_like"}:
-            raise KeyFault(
-                ("inputs", "pf_mask", "vars", 0),
-                "partt supports no mask but that of padding: define it as ak.ones_like(a branch)",
-            )
-
-    @model_validator(mode="after")
-    def _check_labels(self) -> "DataConfig":
-        if isinstance(self.labels.value, Mapping):
-            for name in self.labels.value:
-                if name in self.new_variables:
-                    raise KeyFault(("labels", "value", name), "is also defined in new_variables")
-            try:
-                check_definitions({**self.new_variables, **self.labels.value})
-            except KeyFault as fault:
-                raise KeyFault(("labels", "value"), f"{fault.path[0]} {fault}") from fault
-        return self
+    @model_validator(mode="wrap")
+    @classmethod
+    def _find_all_faults(cls, data: Any, validate: ModelWrapValidatorHandler["DataConfig"]) -> "DataConfig":
+        """Validate, and check across sections, even if some of them have faults."""
+        details: list[InitErrorDetails] = []
+        try:
+            sections: Mapping[str, Any] = dict(config := validate(data))
+        except ValidationError as error:
+            if not isinstance(data, dict):
+                raise
+            details = [_repeated(detail) for detail in error.errors(include_url=False)]
+            sections = _valid_sections(data, [detail["loc"] for detail in details])
+        raise_all(faults_across(sections), details)
+        return config
 
     @cached_property
-    def _groups(self) -> Mapping[str, InputGroup]:
-        return {
-            name: InputGroup(name, group.length, tuple(self._resolve(variable) for variable in group.vars))
-            for name, group in self.inputs.groups.items()
-        }
+    def _by_collection(self) -> Mapping[str, Mapping[str, str]]:
+        return by_collection({name: group.length for name, group in self.inputs.items()})
+
+    def _group(self, name: str) -> InputGroup:
+        group = self.inputs[name]
+        variables = tuple(self._resolve(variable) for variable in group.vars)
+        return InputGroup(name, group.length, variables, wraps=group.pad_mode == "wrap")
+
+    def _mask_variable(self, mask: InputGroup | None) -> str | None:
+        """Return the variable of a mask; None if it is 1 for every particle."""
+        if mask is None:
+            return None
+        name = mask.variables[0].name
+        formula = self.formulas.get(name)
+        is_one = formula is not None and function_name(formula.tree) in {"ak.ones_like", "np.ones_like"}
+        return None if is_one else name
 
     @cached_property
     def _train_selection(self) -> Formula | None:
@@ -306,21 +317,7 @@ class DataConfig(Record):
         return inline(parse_formula(text), momenta)
 
     def _resolve(self, variable: Variable) -> InputVariable:
-        """Combine `vars`, `preprocess.method` and `preprocess.params` of a variable."""
-        exempt = variable.name.endswith("_mask")
-        if self.preprocess.params is not None:
-            numbers = self.preprocess.params[variable.name]
-            to_fit = numbers.center == "auto" and not exempt
-            center = None if isinstance(numbers.center, str) else numbers.center
-            return InputVariable(variable.name, center, numbers.scale, numbers.min, numbers.max, to_fit)
-        return InputVariable(
-            variable.name,
-            variable.subtract_by,
-            variable.multiply_by,
-            variable.clip_min,
-            variable.clip_max,
-            to_fit=variable.is_bare and self.preprocess.method == "auto" and not exempt,
-        )
+        return resolved(variable, self.preprocess)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -347,3 +344,35 @@ def branches_to_read(config: DataConfig, names: Iterable[str]) -> set[str]:
         elif name not in config.file_magic:
             branches.add(name)
     return branches
+
+
+# --- faults -----------------------------------------------------------------------------------------------
+
+
+def _repeated(detail: ErrorDetails) -> InitErrorDetails:
+    if detail["loc"] == ("labels_domain",):
+        fault = KeyFault(
+            ("labels_domain",), "not supported: partt does not train on domains; remove this key"
+        )
+        return InitErrorDetails(type="value_error", loc=(), input=None, ctx={"error": fault})
+    return InitErrorDetails(
+        type=detail["type"], loc=detail["loc"], input=detail["input"], ctx=detail.get("ctx", {})
+    )
+
+
+def _valid_sections(data: Mapping[str, Any], faults: Sequence[tuple[str | int, ...]]) -> dict[str, Any]:
+    """Return the sections, and of `inputs` the groups, that have no faults."""
+    sections: dict[str, Any] = {}
+    faulty = {place[0] for place in faults if place}
+    for name in data.keys() & {"preprocess", "labels", "new_variables"} - faulty:
+        annotation = DataConfig.model_fields[name].rebuild_annotation()
+        sections[name] = TypeAdapter(annotation).validate_python(data[name])
+    groups = data.get("inputs")
+    if isinstance(groups, Mapping):
+        faulty_groups = {place[1] for place in faults if place[0] == "inputs" and len(place) > 1}
+        sections["inputs"] = {
+            name: GroupSection.model_validate(group)
+            for name, group in groups.items()
+            if name not in faulty_groups
+        }
+    return sections

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Literal, TypeVar
@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    Discriminator,
     Field,
     PlainSerializer,
-    Tag,
+    ValidationError,
     model_validator,
 )
+from pydantic_core import InitErrorDetails
 
 from partt.config import KeyFault, Record
 from partt.data.formulas.expressions import Formula, parse_formula
@@ -37,6 +37,13 @@ def few(value: Any) -> Any:
     return value
 
 
+def raise_all(faults: Iterable[KeyFault], others: Sequence[InitErrorDetails] = ()) -> None:
+    """Raise all faults as one error, if there are any."""
+    details = [InitErrorDetails(type="value_error", ctx={"error": fault}, input=None) for fault in faults]
+    if others or details:
+        raise ValidationError.from_exception_data("config", [*others, *details])
+
+
 def _tuple(value: Any) -> Any:
     return tuple(few(value)) if isinstance(value, list) else value
 
@@ -45,7 +52,8 @@ def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
+def unique(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names; raise a KeyFault if one is there twice."""
     seen: set[str] = set()
     for position, name in enumerate(names):
         if name in seen:
@@ -103,11 +111,17 @@ def _check_limits(clip_min: float, clip_max: float) -> None:
 
 ShortText = Annotated[str, Field(max_length=MAX_NAME)]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+GroupName = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_]+$")]
 FormulaText = Annotated[str, AfterValidator(_formula)]
 Selection = Annotated[FormulaText | None, BeforeValidator(lambda text: None if text == "" else text)]
 Regex = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(_regex)]
 Tuple = Annotated[tuple[Item, ...], BeforeValidator(_tuple), PlainSerializer(list)]
-Names = Annotated[Tuple[Name], AfterValidator(_unique)]
+Names = Annotated[Tuple[Name], AfterValidator(unique)]
+NamesOnce = Annotated[
+    Tuple[Name],
+    AfterValidator(lambda names: tuple(dict.fromkeys(names))),
+    BeforeValidator(lambda names: [names] if isinstance(names, str) else [] if names is None else names),
+]
 Edges = Annotated[Tuple[float], AfterValidator(_bins)]
 
 
@@ -116,8 +130,10 @@ class Preprocess(Record):
 
     method: Annotated[Literal["manual", "auto"], BeforeValidator(_lower)] = "manual"
     """auto: variables given only by name are fitted, the others keep their numbers"""
-    data_fraction: float = Field(default=0.1, gt=0, le=1)
-    """the fraction of each file, from its first entry, that is used in a fit"""
+    data_fraction: Annotated[
+        float, Field(gt=0, le=1), BeforeValidator(lambda value: 0.1 if value is None else value)
+    ] = 0.1
+    """the fraction of each file, from its first entry, that is used in a fit; null: 0.1"""
     params: Mapping[Name, "Parameters"] | None = None
     """the numbers of all variables, instead of those in `vars`; a fit writes them"""
 
@@ -156,7 +172,7 @@ class Variable(Record):
     clip_max: float = 5
     """the result is clipped at clip_min and clip_max"""
     pad_value: float = 0
-    """for weaver; partt does not pad"""
+    """value of jets without any, in groups with one value per jet; partt does not pad particles"""
     is_bare: bool = False  # without subtract_by: raw if manual, fitted if auto
 
     @model_validator(mode="before")
@@ -186,88 +202,21 @@ class Variable(Record):
 
 
 class GroupSection(Record):
-    """An input group."""
+    """An input group, called COLLECTION_PART; their order is that of the network's inputs.
 
-    length: int | None = Field(default=None, ge=1)
-    """maximum number of particles, after which jets are cut; the same in all input groups; null: no limit"""
+    The parts of a collection of particles (pf, sv, ...) are `features`; `vectors`: px, py, pz, energy in GeV,
+    raw, for pair features; `points`: coordinates, for nearest neighbours; `mask`: one variable, which is 0
+    for particles to leave out. Other parts are further blocks of variables. A group of `length` 1 or null
+    whose collection has no vectors, points or mask has one value per jet; `pf` has one per particle.
+    """
+
+    length: int | None = Field(ge=1)
+    """maximum number of particles, after which jets are cut, the same in all groups of a collection; null: no
+    limit; 1 or null: one value per jet"""
     pad_mode: Annotated[Literal["constant", "wrap"], BeforeValidator(_lower)] = "constant"
     """for weaver; partt does not pad"""
     vars: Tuple[Variable] = Field(min_length=1)
     """each a name, or [name, subtract_by, multiply_by, clip_min, clip_max, pad_value]"""
-
-
-class Inputs(Record):
-    """The input groups of one collection of particles."""
-
-    pf_points: GroupSection | None = None
-    """two coordinates, for nearest neighbours (ParticleNet)"""
-    pf_features: GroupSection
-    """features of a particle, in the order of the network's input"""
-    pf_vectors: GroupSection | None = None
-    """px, py, pz, energy in GeV, raw, for pair features"""
-    pf_mask: GroupSection | None = None
-    """for weaver: a variable that is 1 for every particle"""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_collection(cls, value: Any) -> Any:
-        for name in value if isinstance(value, dict) else ():
-            if not str(name).startswith("pf_"):
-                raise KeyFault(
-                    (name,),
-                    "not supported: partt reads one collection of particles, in the input groups "
-                    f"{', '.join(cls.model_fields)}; remove this group",
-                )
-        return value
-
-    @property
-    def groups(self) -> dict[str, GroupSection]:
-        """The input groups of the config, by name."""
-        groups = {name: getattr(self, name) for name in type(self).model_fields}
-        return {name: group for name, group in groups.items() if group is not None}
-
-
-class Labels(Record):
-    """The classes: one 0-1 branch each (simple), or a formula that gives the class number (custom)."""
-
-    type: Literal["simple", "custom"]
-    """simple: a list of variables; custom: a formula"""
-    value: Annotated[
-        Annotated[Names, Tag("list")] | Annotated[Mapping[Name, FormulaText], Tag("map")],
-        Discriminator(lambda value: "map" if isinstance(value, Mapping) else "list"),
-    ]
-    """simple: variables of which exactly one is 1 for each jet; a class has the name of its variable without
-    label_; custom: one entry, name: formula of the class number"""
-    names: Names | None = None
-    """custom: the names of the classes, by number"""
-
-    @model_validator(mode="after")
-    def _check_form(self) -> "Labels":
-        if self.type == "simple" and not isinstance(self.value, tuple):
-            raise KeyFault(("value",), "with type simple, should be a list of 0-1 variables")
-        if self.type == "simple" and self.names is not None:
-            raise KeyFault(
-                ("names",),
-                "only for type custom: simple labels have the names of their variables",
-            )
-        if self.type == "custom" and (isinstance(self.value, tuple) or len(self.value) != 1):
-            raise KeyFault(
-                ("value",), "with type custom, should be one entry, name: formula of the class number"
-            )
-        if self.type == "custom" and self.names is None:
-            raise KeyFault(("names",), "this key is needed with type custom: the list of class names")
-        if not self.class_names:
-            raise ValueError("there must be at least one class")
-        if len(set(self.class_names)) < len(self.class_names):
-            raise KeyFault(("value",), "two variables give the same class name, which is without label_")
-        return self
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The names of the classes, in the order of the network's outputs."""
-        if isinstance(self.value, tuple):
-            return tuple(name.removeprefix("label_") for name in self.value)
-        return self.names or ()
 
 
 class Weights(Record):
@@ -283,12 +232,14 @@ class Weights(Record):
     """variable with one value per jet -> edges of its bins"""
     reweight_classes: Names = ()
     """0-1 variables, one for each class"""
-    class_weights: Tuple[Annotated[float, Field(gt=0)]] | None = None
-    """relative numbers of jets of the classes; null: equal"""
+    class_weights: Tuple[Annotated[float, Field(ge=0)]] | None = None
+    """relative numbers of jets of the classes, 0 for a class that is left out; null: equal"""
     reweight_threshold: float = Field(default=10, ge=0, le=100)
     """percentage of the bins, those with the fewest jets, in which every jet is kept"""
-    reweight_basewgt: FormulaText | None = None
-    """formula of the weight of a jet before reweighting"""
+    reweight_basewgt: Annotated[
+        FormulaText | None, BeforeValidator(lambda value: None if value is False else value)
+    ] = None
+    """formula of the weight of a jet before reweighting; null or false: 1"""
     reweight_discard_under_overflow: bool = True
     """true: jets outside of the bins are left out; false: they belong to the outermost bins"""
     reweight_hists: Mapping[Name, Any] | None = None
@@ -301,6 +252,10 @@ class Weights(Record):
 
     @model_validator(mode="after")
     def _check_form(self) -> "Weights":
+        raise_all(self._faults())
+        return self
+
+    def _faults(self) -> Iterator[KeyFault]:
         needed = (
             ["weight_branches"]
             if self.use_precomputed_weights
@@ -309,19 +264,18 @@ class Weights(Record):
         for key in needed:
             if not getattr(self, key):
                 state = "true" if self.use_precomputed_weights else "false"
-                raise KeyFault((key,), f"this key is needed with use_precomputed_weights: {state}")
+                yield KeyFault((key,), f"this key is needed with use_precomputed_weights: {state}")
         if self.class_weights is not None and len(self.class_weights) != len(self.reweight_classes):
-            raise KeyFault(
-                ("class_weights",),
-                f"{len(self.class_weights)} weights for {len(self.reweight_classes)} reweight_classes",
-            )
+            text = f"{len(self.class_weights)} weights for {len(self.reweight_classes)} reweight_classes"
+            yield KeyFault(("class_weights",), text)
+        if self.class_weights is not None and not any(self.class_weights):
+            yield KeyFault(("class_weights",), "one class at least needs a weight above 0")
         if self.reweight_hists is not None:
-            self._check_hists(self.reweight_hists)
-        return self
+            yield from self._hist_faults(self.reweight_hists)
 
-    def _check_hists(self, hists: Mapping[str, Any]) -> None:
+    def _hist_faults(self, hists: Mapping[str, Any]) -> Iterator[KeyFault]:
         if set(hists) != set(self.reweight_classes):
-            raise KeyFault(("reweight_hists",), "the keys must be the reweight_classes")
+            yield KeyFault(("reweight_hists",), "the keys must be the reweight_classes")
         shape = tuple(len(edges) - 1 for edges in self.reweight_vars.values())
         for name, hist in hists.items():
             try:
@@ -330,12 +284,12 @@ class Weights(Record):
                 values = np.full((), math.nan)
             if values.shape != shape or not (np.isfinite(values) & (values >= 0)).all():
                 size = " x ".join(map(str, shape))
-                problem = f"should be nested lists of {size} finite numbers, none negative"
-                raise KeyFault(("reweight_hists", name), problem)
+                text = f"should be nested lists of {size} finite numbers, none negative"
+                yield KeyFault(("reweight_hists", name), text)
 
 
 class Bucketing(Record):
     """Accepted for weaver, and ignored: partt always groups jets by length."""
 
     var: Name
-    bins: Tuple[float]
+    bins: int | Tuple[float]
