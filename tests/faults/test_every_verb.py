@@ -83,7 +83,7 @@ VERBS = {
     ),
     "convert": Verb("convert quarkgluon qg_0.npz qg_1.npz --out out", ("qg_0.root", "qg_1.root")),
     "import-weaver": Verb(
-        "import-weaver weaver.pt --arch part --features full --dialect 0.5 --out out/a.safetensors",
+        "import-weaver weaver.pt --data-config jetclass_full --dialect 0.5 --out out/a.safetensors",
         ("a.safetensors",),
     ),
     "export-weaver": Verb("export-weaver weaver.safetensors --out out/a.pt", ("a.pt",)),
@@ -123,7 +123,7 @@ def inputs(tmp_path_factory) -> Path:
         write_quark_gluon(folder / f"qg_{number}.npz", 10)
     save_tagger(folder / "tagger.safetensors", make_tagger("pfn"))
     shutil.copy(FIXTURES / "part_small_weaver05.pt", folder / "weaver.pt")
-    save_tagger(folder / "weaver.safetensors", import_weaver(folder / "weaver.pt", "part", "full", "0.5"))
+    save_tagger(folder / "weaver.safetensors", import_weaver(folder / "weaver.pt", "jetclass_full", "0.5"))
     write_scores(folder / "scores.root")
     return folder
 
