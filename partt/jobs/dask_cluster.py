@@ -31,13 +31,20 @@ def dask_client(scheduler: str | None, num_workers: int = 1) -> Iterator[Any]:
     A task that the cluster loses inside the block is raised as a LostTaskError.
     """
     distributed = import_distributed()
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # failures are raised as errors
+    _silence("distributed")  # failures are raised as errors
     with warnings.catch_warnings(), _connected(distributed, scheduler, num_workers) as client:
         warnings.filterwarnings("ignore", message="Sending large graph")  # the tagger
         try:
             yield client
         except (distributed.KilledWorker, distributed.CancelledError, OSError) as error:
             raise LostTaskError(f"the dask cluster lost a task: {error}") from error
+
+
+def _silence(package: str) -> None:
+    """Let no module of a package log errors; some have levels of their own."""
+    for name in [package, *logging.root.manager.loggerDict]:
+        if name.partition(".")[0] == package:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager

@@ -68,6 +68,7 @@ def _make_in_worker(production: Production, task: FileTask) -> FileEntry:
             raise _CancelledError
         _Worker.reports.put((name, num_done))
 
+    report(task.name, 0)
     return make_file(production, task, report)
 
 

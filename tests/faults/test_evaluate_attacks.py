@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import partt
+from attacks import bounded_memory
 from partt.cli.main import main
 from partt.data.files.tables import write_table
 from partt.errors import ConfigError, DataError
@@ -156,7 +157,8 @@ def test_a_result_or_one_clear_line(first):
 def outcome(call):
     """Return the result, or the message of an error for the user; anything else is a bug."""
     try:
-        return call()
+        with bounded_memory():
+            return call()
     except (ConfigError, DataError) as error:
         return str(error)
 

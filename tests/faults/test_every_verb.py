@@ -40,6 +40,7 @@ from partt.evaluation.figures.confusion import draw_confusion
 from partt.exporting import export as export_module
 from partt.exporting.tracing import DEFAULT_OPSET
 from partt.jobs import folder_lock
+from partt.sample import sample_files, split
 from partt.tagger.loading import load_tagger
 from partt.tagger.tagger_file import save_tagger
 from partt.tagger.weaver import import_weaver
@@ -82,7 +83,7 @@ VERBS = {
     ),
     "convert": Verb("convert quarkgluon qg_0.npz qg_1.npz --out out", ("qg_0.root", "qg_1.root")),
     "import-weaver": Verb(
-        "import-weaver weaver.pt --arch part --features full --dialect 0.5 --out out/a.safetensors",
+        "import-weaver weaver.pt --data-config jetclass_full --dialect 0.5 --out out/a.safetensors",
         ("a.safetensors",),
     ),
     "export-weaver": Verb("export-weaver weaver.safetensors --out out/a.pt", ("a.pt",)),
@@ -122,7 +123,7 @@ def inputs(tmp_path_factory) -> Path:
         write_quark_gluon(folder / f"qg_{number}.npz", 10)
     save_tagger(folder / "tagger.safetensors", make_tagger("pfn"))
     shutil.copy(FIXTURES / "part_small_weaver05.pt", folder / "weaver.pt")
-    save_tagger(folder / "weaver.safetensors", import_weaver(folder / "weaver.pt", "part", "full", "0.5"))
+    save_tagger(folder / "weaver.safetensors", import_weaver(folder / "weaver.pt", "jetclass_full", "0.5"))
     write_scores(folder / "scores.root")
     return folder
 
@@ -135,7 +136,7 @@ def traced(inputs):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch, inputs, request):
-    """Draw one figure, train the demo for one epoch, and trace the exported network once."""
+    """Draw one figure, let the demo train two classes for one epoch, and trace the exported network once."""
     if getattr(request.node, "callspec", None) and request.node.callspec.params.get("verb") == "export":
         model = request.getfixturevalue("traced")
         monkeypatch.setattr(export_module, "trace", lambda *_: deepcopy(model))
@@ -147,6 +148,8 @@ def quick(monkeypatch, inputs, request):
         return [[words[0], *recipe, *words[2:]] if words[0] == "train" else words for words in commands(out)]
 
     monkeypatch.setattr(demo, "demo_commands", short)
+    few = [path for path in sample_files() if path.name.startswith(("HToBB", "ZJets"))]
+    monkeypatch.setattr(split, "sample_files", lambda: few)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from partt.atomic_files import atomic_path, refuse_foreign, remove_leftovers, st
 from partt.checking.findings import CheckReport
 from partt.cli.main import main
 from partt.conversion.convert import convert
+from partt.data.reading.batch_cache import BatchCache
 from partt.data.reading.splitting import Split
 from partt.errors import ConfigError, OutputError
 from partt.evaluation import report
@@ -458,6 +459,13 @@ def test_a_new_token_changes_neither_the_split_nor_the_definition_of_a_run(input
     facts = next(iter(definition["train"]["files"].values()))
     definition["train"]["files"] = {urls[0]: facts}
     assert with_defaults(definition)["train"]["files"] == {"root://host//a/b.root": facts}
+
+
+def test_a_new_token_is_no_reason_to_fill_the_cache_again(inputs, tmp_path):
+    job = _job(inputs)
+    cache, file = BatchCache(tmp_path, job.train.config), job.train.files[0]
+    paths = {cache.path(replace(file, url=f"root://h//a.root?authz={token}"), 0, 9) for token in "ab"}
+    assert paths == {cache.path(replace(file, url="root://h//a.root"), 0, 9)}
 
 
 def test_check_prints_no_tokens():

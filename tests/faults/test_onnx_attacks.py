@@ -235,7 +235,7 @@ def test_attacks(contents, path):
                     case 4:
                         weight.data_type = rng.randrange(30)
                     case 5:
-                        del model.graph.output[rng.randrange(len(model.graph.output)) :]
+                        del model.graph.output[rng.randrange(1 + len(model.graph.output)) :]
                     case _:
                         node.output[0] = rng.choice(model.graph.node).output[0]
             write(path, model)

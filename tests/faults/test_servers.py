@@ -228,34 +228,59 @@ def start_dask(*arguments):
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def test_a_killed_scheduler_ends_a_prediction_and_a_rerun_completes(tmp_path):
-    saved_tagger(tmp_path / "tagger.safetensors")
-    inputs = [write_jets(tmp_path / f"jets_{number}.root", 60, seed=number) for number in range(80)]
+@contextmanager
+def dask_cluster():
+    """Yield the address of a scheduler with one worker, and the process of the scheduler."""
     port = free_port()
     address = f"tcp://127.0.0.1:{port}"
     scheduler = start_dask("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
     worker = start_dask("worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard")
-    arguments = ["predict", "--tagger", "tagger.safetensors", "--out", "scores", *map(str, inputs)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "partt", *arguments]
     try:
-        process = subprocess.Popen(
-            [*command, "--scheduler", address],
-            cwd=tmp_path,
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        wait_for(lambda: any((tmp_path / "scores").glob("*.root")), seconds=90)
-        scheduler.kill()
-        _, errors = process.communicate(timeout=60)
+        yield address, scheduler
     finally:
         for server in (scheduler, worker):
             server.kill()
             server.wait()
+
+
+def assert_killed_scheduler_is_one_line(folder, arguments, is_working):
+    """Kill the scheduler of a command when `is_working`; the command ends soon, with one line."""
+    with dask_cluster() as (address, scheduler):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "partt", *arguments, "--scheduler", address],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_for(is_working, seconds=120)
+        scheduler.kill()
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 5, errors
     assert errors.strip().count("partt: error") == 1
     assert "the same command makes the rest" in errors
     assert "Traceback" not in errors
+
+
+def test_a_killed_scheduler_ends_a_prediction_and_a_rerun_completes(tmp_path):
+    saved_tagger(tmp_path / "tagger.safetensors")
+    inputs = [write_jets(tmp_path / f"jets_{number}.root", 60, seed=number) for number in range(80)]
+    arguments = ["predict", "--tagger", "tagger.safetensors", "--out", "scores", *map(str, inputs)]
+    assert_killed_scheduler_is_one_line(
+        tmp_path, arguments, lambda: any((tmp_path / "scores").glob("*.root"))
+    )
     partt.predict(tmp_path / "tagger.safetensors", inputs, tmp_path / "scores", num_threads=1)
     assert len(list(Path(tmp_path / "scores").glob("*.root"))) == len(inputs)
+
+
+@pytest.mark.slow
+def test_a_killed_scheduler_ends_a_simulation_and_a_rerun_completes(tmp_path):
+    words = ["simulate", "--out", "jets", "--jets", "2", "--jets-per-file", "1", "--classes", "Zqq"]
+    jets = tmp_path / "jets"
+    assert_killed_scheduler_is_one_line(tmp_path, words, (jets / "ZToQQ_000.root").exists)
+    partt.simulate(jets, jets=2, jets_per_file=1, classes=["Zqq"])
+    assert sorted(path.name for path in jets.iterdir()) == [
+        "ZToQQ_000.root",
+        "ZToQQ_001.root",
+        "simulation.json",
+    ]

@@ -186,3 +186,35 @@ def test_a_full_disk_under_the_cache_is_a_notice(tmp_path, monkeypatch):
     assert done.stdout.count(b"note: cannot write to the cache") == 1
     assert b"best: epoch" in done.stdout
     assert not [path for path in Path("cache").rglob("*") if path.is_file()]
+
+
+def test_a_home_that_cannot_be_written(tmp_path):
+    """Caches of matplotlib and others go there; they are not needed."""
+    path = write_scores(tmp_path / "scores.root")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "MPL"))}
+    program = ONE_FIGURE + f"main(['evaluate', {str(path)!r}, '--out', 'report'])"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**environment, "HOME": "/proc/nowhere"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "report" / "report.html").exists()
+
+
+ONE_FIGURE = """
+from partt.cli.main import main
+from partt.evaluation import report
+from partt.evaluation.figures.confusion import draw_confusion
+report.draw_figures = lambda found, epochs: [draw_confusion(found.main)]
+"""
+
+
+def test_names_do_not_control_the_terminal():
+    assert (
+        str(DataError("a\x1b[31mred\x07\u202e\x9b\nb é 日本")) == "a\\x1b[31mred\\x07\\u202e\\x9b\nb é 日本"
+    )

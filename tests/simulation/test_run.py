@@ -257,7 +257,7 @@ def test_a_signal_to_workers_that_are_starting(tmp_path, number):
     ):  # one may be the tracker of semaphores
         time.sleep(0.001)
     os.killpg(process.pid, number)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=200)
     assert process.returncode == 75, error
     assert "Traceback" not in error
     assert group_is_gone(process.pid)
