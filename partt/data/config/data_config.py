@@ -369,7 +369,7 @@ def _valid_sections(data: Mapping[str, Any], faults: Sequence[tuple[str | int, .
         sections[name] = TypeAdapter(annotation).validate_python(data[name])
     groups = data.get("inputs")
     if isinstance(groups, Mapping):
-        faulty_groups = {place[1] for place in faults if place[0] == "inputs" and len(place) > 1}
+        faulty_groups = {place[1] for place in faults if place[:1] == ("inputs",) and len(place) > 1}
         sections["inputs"] = {
             name: GroupSection.model_validate(group)
             for name, group in groups.items()
