@@ -1,9 +1,10 @@
 """Jets per second from ROOT files to training batches: partt, weaver-core's loader, raw uproot as the limit.
 
 Everything runs on one core. Each measurement is a separate process; they are interleaved, so that a busy
-machine affects all equally; medians are compared. `cold`: a process's first epoch.
+machine affects all equally; medians are compared. `cold`: a process's first epoch. `--vertices` reads made-up
+jets with particles and secondary vertices, of sizes as in CMS, instead of JetClass.
 
-usage: python benchmarks/bench_reading.py [--files GLOB] [--rounds N] [--json FILE]
+usage: python benchmarks/bench_reading.py [--files GLOB | --vertices] [--rounds N] [--json FILE]
 """
 
 import argparse
@@ -26,15 +27,59 @@ FILES = str(ROOT.parent / "shared" / "reference" / "bench_jets" / "*.root")
 CONFIG = "jetclass_full"
 BATCH_SIZE = 512
 
+NUM_FILES, JETS_PER_FILE, JETS_PER_BASKET = 4, 50_000, 10_000  # with vertices
+PF = ("pt_log", "e_log", "etarel", "phirel", "abseta", "charge", "quality", "normchi2", "dz", "dzsig", "dxy",
+      "dxysig", "px", "py", "pz", "energy")  # fmt: skip
+SV = ("pt_log", "mass", "etarel", "phirel", "abseta", "ntracks", "normchi2", "dxysig", "d3dsig",
+      "px", "py", "pz", "energy")  # fmt: skip
+VECTORS = ("px", "py", "pz", "energy")
 
-def measure_uproot(files: list[str]) -> dict[str, float]:
+
+def jets_with_vertices(num_jets: int, seed: int):
+    """Return made-up jets; values have few digits, so that they can be compressed."""
+    import numpy as np
+
+    from partt.data.jagged import Jagged
+
+    random = np.random.default_rng(seed)
+    label = random.integers(0, 2, num_jets)
+    table = {f"label_{name}": (label == n).astype(np.int32) for n, name in enumerate(("b", "light"))}
+    for prefix, names, mean in (("pf", PF, 25), ("sv", SV, 0.8)):
+        offsets = np.concatenate([[0], np.cumsum(random.poisson(mean, num_jets))])
+        for name in names:
+            values = np.round(random.normal(0, 1, offsets[-1]), 2).astype(np.float32)
+            table[f"{prefix}_{name}"] = Jagged(values, offsets)
+    return table
+
+
+def write_jets_with_vertices(folder: Path) -> str:
+    """Write made-up jets and their data config; return the glob of the files."""
+    from partt.data.files.tables import write_table
+
+    num_baskets = JETS_PER_FILE // JETS_PER_BASKET
+    for number in range(NUM_FILES):
+        seeds = range(number * num_baskets, (number + 1) * num_baskets)
+        write_table(folder / f"{number}.root", (jets_with_vertices(JETS_PER_BASKET, seed) for seed in seeds))
+    groups = [f"  {prefix}_mask: ak.ones_like({prefix}_px)" for prefix in ("pf", "sv")]
+    text = "new_variables:\n" + "\n".join(groups) + "\ninputs:\n"
+    for prefix, names, length in (("pf", PF, 50), ("sv", SV, 5)):
+        features = ", ".join(f"[{prefix}_{name}, 0, 1]" for name in names if name not in VECTORS)
+        vectors = ", ".join(f"[{prefix}_{name}, null]" for name in VECTORS)
+        for part, variables in (("features", features), ("vectors", vectors), ("mask", f"{prefix}_mask")):
+            text += f"  {prefix}_{part}: {{length: {length}, vars: [{variables}]}}\n"
+    text += "labels: {type: simple, value: [label_b, label_light]}\n"
+    (folder / "vertices.yaml").write_text(text)
+    return str(folder / "*.root")
+
+
+def measure_uproot(files: list[str], config_name: str) -> dict[str, float]:
     """Read the branches of the config with uproot into awkward arrays, file by file."""
     import uproot
 
     from partt.data.config.data_config import load_data_config
     from partt.data.variables import file_branches, names_for
 
-    config = load_data_config(CONFIG)
+    config = load_data_config(config_name)
     branches = sorted(file_branches(config, names_for(config, "train")))
 
     def read() -> int:
@@ -48,7 +93,7 @@ def measure_uproot(files: list[str]) -> dict[str, float]:
     return {"uproot": statistics.median(_rate(read) for _ in range(3))}
 
 
-def measure_weaver(files: list[str]) -> dict[str, float]:
+def measure_weaver(files: list[str], config_name: str) -> dict[str, float]:
     """Iterate over weaver's training loader."""
     import logging
 
@@ -59,7 +104,7 @@ def measure_weaver(files: list[str]) -> dict[str, float]:
 
     logging.disable()
     config = Path(tempfile.mkdtemp()) / "config.yaml"  # weaver writes beside it
-    shutil.copy(shipped_file("data_configs", CONFIG), config)
+    shutil.copy(shipped_file("data_configs", config_name), config)
     groups = {Path(file).stem: [file] for file in files}
 
     def epoch() -> int:
@@ -73,7 +118,7 @@ def measure_weaver(files: list[str]) -> dict[str, float]:
     }
 
 
-def measure_partt(files: list[str]) -> dict[str, float]:
+def measure_partt(files: list[str], config_name: str) -> dict[str, float]:
     """Take passes of partt's training batches; a first pass includes opening and indexing the files."""
     from itertools import islice
 
@@ -84,7 +129,7 @@ def measure_partt(files: list[str]) -> dict[str, float]:
     from partt.data.reading.jet_index import build_index
     from partt.data.reading.jet_source import open_source
 
-    config = load_data_config(CONFIG)
+    config = load_data_config(config_name)
     inputs = expand_files(files)
     cache = Path(tempfile.mkdtemp())
 
@@ -126,13 +171,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--files", default=FILES)
+    parser.add_argument("--vertices", action="store_true", help="made-up jets with secondary vertices")
+    parser.add_argument("--config", default=CONFIG, help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", choices=MEASUREMENTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.vertices:
+        folder = Path(tempfile.mkdtemp())
+        options.files, options.config = write_jets_with_vertices(folder), str(folder / "vertices.yaml")
     files = sorted(glob.glob(options.files))  # noqa: PTH207
     if options.child:
-        print(json.dumps(MEASUREMENTS[options.child](files)))
+        print(json.dumps(MEASUREMENTS[options.child](files, options.config)))
         return
     if not files:
         sys.exit(f"no files match {options.files}: give some with --files")
@@ -151,6 +201,8 @@ def main() -> None:
                 name,
                 "--files",
                 options.files,
+                "--config",
+                options.config,
             ]
             output = subprocess.run(
                 command, env=environment, capture_output=True, text=True, check=True

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from partt.checking.duplicate_jets import find_duplicates, jet_hashes
-from partt.checking.findings import CheckReport, SampleSummary, ValueSummary
+from partt.checking.findings import CheckReport, CollectionSummary, SampleSummary, ValueSummary
 from partt.checking.physical_units import UnitCheck
-from partt.data.config.data_config import DataConfig, load_data_config
+from partt.data.config.data_config import CollectionInputs, DataConfig, load_data_config
 from partt.data.files.lists import InputFile, expand_files
 from partt.data.files.tables import FileInfo, inspect_file
+from partt.data.jagged import Jagged
 from partt.data.packing import pack
 from partt.data.reading.jet_source import jet_weights
 from partt.data.reweighting import fit_reweighting
@@ -32,6 +33,7 @@ from partt.data.variables import (
     require_branches,
     scan,
     select,
+    targets_of,
 )
 from partt.errors import ConfigError, DataError, ParttError
 from partt.jobs.progress import Progress
@@ -61,7 +63,7 @@ def check(
     sets = {name: inputs for name, inputs in sets.items() if inputs}
     if not sets:
         raise ConfigError("no files to check: name some, for example 'data/*.root'")
-    report = CheckReport()
+    report = CheckReport(inputs_by_group=_inputs_by_group(config))
     opened: dict[str, list[OpenFile]] = {}
     for name, inputs in sets.items():
         prefix = f"{name}: " if len(sets) > 1 else ""
@@ -89,6 +91,16 @@ def check(
     units.report(report)
     find_duplicates({name: [file for _, file in pairs] for name, pairs in opened.items()}, hashes, report)
     return report
+
+
+def _inputs_by_group(config: DataConfig) -> dict[str, tuple[str, ...]]:
+    """Return the variables of each collection, and of each group with one value per jet."""
+    groups = {name: collection.groups for name, collection in config.collections.items()}
+    groups |= {name: (group,) for name, group in config.jet_groups.items()}
+    return {
+        name: tuple(dict.fromkeys(variable.name for group in members for variable in group.variables))
+        for name, members in groups.items()
+    }
 
 
 def _open(
@@ -186,7 +198,7 @@ def _check_file(
             selected = select(config, variables, purpose)
             summary.num_selected += selected.num_jets
             if purpose == "train":
-                _count_classes(config, selected, summary)
+                _add_labels(config, selected, summary, report)
                 report.sum_weights += float(jet_weights(config, selected).sum(dtype=np.float64))
             hashes.append(_read_jets(config, selected, carried, report, units))
     except ParttError as error:
@@ -194,7 +206,14 @@ def _check_file(
     return np.concatenate(hashes)
 
 
-def _count_classes(config: DataConfig, variables: Variables, summary: SampleSummary) -> None:
+def _add_labels(
+    config: DataConfig, variables: Variables, summary: SampleSummary, report: CheckReport
+) -> None:
+    targets = targets_of(config, variables)
+    for name, column in zip(config.target_names, () if targets is None else targets.T, strict=True):
+        report.targets.setdefault(name, ValueSummary(name)).add(column)
+    if not config.class_names:
+        return
     counts = np.bincount(labels_of(config, variables), minlength=len(config.class_names))
     for name, count in zip(config.class_names, counts.tolist(), strict=True):
         summary.jets_by_class[name] = summary.jets_by_class.get(name, 0) + count
@@ -209,13 +228,14 @@ def _read_jets(
     for name in config.input_names:
         report.inputs.setdefault(name, ValueSummary(name)).add(variables[name])
     units.add(variables, batch)
-    full_lengths = batch.inputs.lengths + batch.num_cut
+    for name, collection in config.collections.items():
+        new = CollectionSummary(name, collection.length, is_main=name == config.main.name)
+        of_collection = report.collections.setdefault(name, new)
+        column = variables[collection.first_variable]
+        in_file = column.lengths if isinstance(column, Jagged) else np.empty(0, np.int64)
+        of_collection.add(in_file, batch.inputs.collections[name].lengths.numpy())
     report.num_jets += len(batch)
-    if config.collections:
-        report.num_without_particles += int((full_lengths == 0).sum())
-    report.num_cut_jets += int((batch.num_cut > 0).sum())
     report.num_bad_jets += int(batch.bad.sum())
-    report.longest_jet = max(report.longest_jet, int(full_lengths.max()) if len(batch) else 0)
     if batch.bad.any() and report.first_bad_jet is None:
         report.first_bad_jet = f"{variables.url}, entry {int(batch.source_entry[batch.bad][0])}"
     return jet_hashes(variables)
@@ -235,6 +255,9 @@ def _check_totals(
         report.error(
             "weights", f"the sum of the jets' weights is {report.sum_weights:g}; it must be positive"
         )
+    if not config.class_names:
+        _check_targets(config, report)
+        return
     counts = {
         name: sum(sample.jets_by_class.get(name, 0) for sample in report.samples.values())
         for name in config.class_names
@@ -255,7 +278,7 @@ def _check_totals(
         )
     if config.weights is not None and not config.weights.use_precomputed_weights:
         left_out = set(config.label_variables) - set(config.weights.reweight_classes)
-        if left_out and config.labels.type == "simple":
+        if left_out and config.labels.flags:
             report.warn(
                 "weights.reweight_classes",
                 f"{', '.join(sorted(left_out))} are not listed: their jets get weight 0 and are never drawn",
@@ -276,14 +299,41 @@ def _check_jets(config: DataConfig, report: CheckReport) -> None:
             f"an input is infinite or a momentum is not finite ({report.num_bad_jets} such jets); correct "
             "the branch, keep these jets out with `selection`, or train with --on-bad-jet drop",
         )
-    if report.num_without_particles:
-        report.warn("jets", f"{report.num_without_particles} of {report.num_jets} have no particles")
-    if report.num_cut_jets:
-        fraction = report.num_cut_jets / report.num_jets
+    for name, found in report.collections.items():
+        _check_collection(config.collections[name], found, report)
+
+
+def _check_collection(inputs: CollectionInputs, found: CollectionSummary, report: CheckReport) -> None:
+    """Warn of missing particles; jets without any are normal, except in the main collection."""
+    particles = "particles" if found.is_main else f"particles in {found.name}"
+    if found.num_without == report.num_jets and not found.is_main:
+        report.warn(found.name, "no jet has any")
+    elif found.num_without and found.is_main:
+        report.warn("jets", f"{found.num_without} of {report.num_jets} have no particles")
+    if found.num_cut_jets:
         report.warn(
             "jets",
-            f"{fraction:.2%} have more than {config.particles.length} particles (up to {report.longest_jet}) "
-            "and are cut; inputs.pf_features.length sets the limit",
+            f"{found.num_cut_jets / report.num_jets:.2%} have more than {found.limit} {particles} (up to "
+            f"{found.longest}) and are cut; inputs.{inputs.features.name}.length sets the limit",
+        )
+    if inputs.mask_variable is not None and 0 < found.num_particles == found.num_masked:
+        report.warn(
+            inputs.mask_variable,
+            f"is 0 for all of {found.num_particles} particles in {found.name}: none reaches the network",
+        )
+
+
+def _check_targets(config: DataConfig, report: CheckReport) -> None:
+    """Warn of targets that are never known, and of those that may be class numbers."""
+    for target in report.targets.values():
+        if target.num_nan == target.num_values:
+            report.warn(f"target {target.name}", "is not known for any jet")
+    first = report.targets[config.target_names[0]]
+    if config.labels.type == "custom" and first.is_whole and first.minimum >= 0:
+        report.warn(
+            f"target {first.name}",
+            f"has whole numbers up to {first.maximum:g}: unless `tasks` of the recipe lists it, training "
+            "takes it as the class number; labels.names gives the classes names",
         )
 
 

@@ -31,6 +31,7 @@ class ValueSummary:
     num_infinite: int = 0
     minimum: float = np.inf
     maximum: float = -np.inf
+    is_whole: bool = True  # all finite values are whole numbers
     first_values: list[Array] = field(default_factory=list)  # finite ones, for the median
 
     def add(self, column: Column) -> None:
@@ -44,6 +45,7 @@ class ValueSummary:
         if len(finite):
             self.minimum = min(self.minimum, float(finite.min()))
             self.maximum = max(self.maximum, float(finite.max()))
+            self.is_whole = self.is_whole and bool((finite == np.floor(finite)).all())
         if sum(map(len, self.first_values)) < MAX_VALUES_FOR_MEDIAN:
             self.first_values.append(finite)
 
@@ -72,18 +74,41 @@ class SampleSummary:
 
 
 @dataclass
+class CollectionSummary:
+    """Particles per jet of one collection."""
+
+    name: str
+    limit: int | None  # `length` in the data config
+    is_main: bool
+    num_without: int = 0  # jets that have none in the file
+    num_cut_jets: int = 0
+    longest: int = 0  # before the cut
+    num_particles: int = 0  # after the cut
+    num_masked: int = 0  # of these, left out by the mask
+
+    def add(self, in_file: Array, used: Array) -> None:
+        """Add the numbers of particles (N,) of some jets, in the file and in the inputs of the network."""
+        kept = in_file if self.limit is None else np.minimum(in_file, self.limit)
+        self.num_without += int((in_file == 0).sum())
+        self.num_cut_jets += int((in_file > kept).sum())
+        self.longest = max(self.longest, int(in_file.max(initial=0)))
+        self.num_particles += int(kept.sum())
+        self.num_masked += int((kept - used).sum())
+
+
+@dataclass
 class CheckReport:
     """Everything that a check found."""
 
     samples: dict[str, SampleSummary] = field(default_factory=dict)
     branches: dict[str, ValueSummary] = field(default_factory=dict)
     inputs: dict[str, ValueSummary] = field(default_factory=dict)
+    inputs_by_group: dict[str, tuple[str, ...]] = field(default_factory=dict)  # collection or group of jets
+    targets: dict[str, ValueSummary] = field(default_factory=dict)  # NaN: not known
+    collections: dict[str, CollectionSummary] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     num_jets: int = 0  # selected, of those read
-    num_without_particles: int = 0
-    num_cut_jets: int = 0
     num_bad_jets: int = 0
-    longest_jet: int = 0
     first_bad_jet: str | None = None
     sum_weights: float = 0.0
 

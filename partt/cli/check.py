@@ -86,16 +86,22 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(report: "CheckReport", console: Console) -> None:
-    new_variables = {name: values for name, values in report.inputs.items() if name not in report.branches}
     console.print(_sample_table(report))
     if any(sample.jets_by_class for sample in report.samples.values()):
         console.print(_class_table(report))
-    for title, summaries in (
-        ("branches", report.branches),
-        ("inputs computed from them, before standardisation", new_variables),
-    ):
-        if summaries:
-            console.print(_value_table(title, summaries.values()))
+    if len(report.collections) > 1 or any(found.num_masked for found in report.collections.values()):
+        console.print(_collection_table(report))
+    if report.branches:
+        console.print(_value_table("branches", report.branches.values()))
+    for group, names in report.inputs_by_group.items():
+        computed = [report.inputs[name] for name in names if name in report.inputs.keys() - report.branches]
+        of_group = f" of {group}" if len(report.inputs_by_group) > 1 else ""
+        if computed:
+            console.print(
+                _value_table(f"inputs{of_group} computed from them, before standardisation", computed)
+            )
+    if report.targets:
+        console.print(_target_table(report))
     for finding in sorted(report.findings, key=lambda finding: finding.severity):
         colour = "red" if finding.severity == "error" else "yellow"
         text = finding.text if finding.text.startswith(finding.where) else f"{finding.where}: {finding.text}"
@@ -131,6 +137,28 @@ def _class_table(report: "CheckReport") -> Table:
     return table
 
 
+def _collection_table(report: "CheckReport") -> Table:
+    table = Table("particles", title="particles per jet", show_edge=False)
+    for heading in ("most", "limit", "jets without any", "jets cut", "left out by mask"):
+        table.add_column(heading, justify="right")
+    for found in report.collections.values():
+        limit = "" if found.limit is None else str(found.limit)
+        masked = f"{found.num_masked / found.num_particles:.1%}" if found.num_masked else ""
+        jets = (found.num_without, found.num_cut_jets)
+        table.add_row(found.name, str(found.longest), limit, *(f"{number:,}" for number in jets), masked)
+    return table
+
+
+def _target_table(report: "CheckReport") -> Table:
+    table = Table("target", title="targets, of the selected jets", show_edge=False)
+    for heading in ("smallest", "median", "largest", "not known"):
+        table.add_column(heading, justify="right")
+    for values in report.targets.values():
+        numbers = (f"{number:.4g}" for number in (values.minimum, values.median, values.maximum))
+        table.add_row(values.name, *numbers, f"{values.num_nan / max(values.num_values, 1):.2%}")
+    return table
+
+
 def _value_table(title: str, summaries: "Iterable[ValueSummary]") -> Table:
     table = Table("variable", "type", title=title, show_edge=False)  # JetClass fits into 80 columns
     for heading in ("smallest", "median", "largest", "NaN", "inf"):
@@ -158,17 +186,20 @@ def _as_json(report: "CheckReport") -> dict[str, Any]:
             for name, summary in summaries.items()
         }
 
+    main = [found for found in report.collections.values() if found.is_main]
     return {
         "ready": report.num_errors == 0,
         "groups": [asdict(sample) for sample in report.samples.values()],
         "jets": {
             "selected": report.num_jets,
-            "without_particles": report.num_without_particles,
-            "cut": report.num_cut_jets,
+            "without_particles": sum(found.num_without for found in main),
+            "cut": sum(found.num_cut_jets for found in main),
             "bad": report.num_bad_jets,
-            "longest": report.longest_jet,
+            "longest": sum(found.longest for found in main),
         },
+        "collections": [asdict(collection) for collection in report.collections.values()],
         "branches": values(report.branches),
         "inputs": values(report.inputs),
+        "targets": values(report.targets),
         "findings": [asdict(finding) for finding in report.findings],
     }

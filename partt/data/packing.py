@@ -107,10 +107,8 @@ class _Block:
 
 
 def _layout(collection: CollectionInputs, variables: Variables) -> _Layout:
-    group = collection.groups[0] if collection.groups else collection.mask
-    assert group is not None  # noqa: S101 (a collection has at least one group)
-    first = group.variables[0].name
-    column = _per_particle(variables, first, group)
+    first = collection.first_variable
+    column = _per_particle(variables, first, collection.features)
     lengths, longest = column.lengths, collection.length
     if longest is None or len(lengths) == 0 or lengths.max() <= longest:
         layout = _Layout(first, column.offsets, column.offsets, None, np.zeros_like(lengths))

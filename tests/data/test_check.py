@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import yaml
+from kinds_of_configs import INPUTS, LABELS_OF_WEAVER, PF_AND_SV, make_events, write_events
 
 from conftest import FIXTURES
 from jets import make_jets, write_jets
@@ -343,3 +344,81 @@ def test_wrong_turns(capsys, arguments, code, message):
 def test_debug_shows_the_traceback(capsys):
     assert main(["check", "jetclass_ful", "x.root", "--debug"]) == 2
     assert "Traceback" in capsys.readouterr().err
+
+
+# --- collections, masks and targets ---
+
+
+def write_config(folder, text: str) -> str:
+    path = folder / "config.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_jets_without_vertices_are_counted_and_normal(tmp_path, capsys):
+    file = write_events(tmp_path / "a.root", 100)
+    code, report = check(capsys, write_config(tmp_path, PF_AND_SV), file)
+    events = make_events(100)
+    pf, sv = report["collections"]
+    assert code == 0
+    assert (pf["name"], sv["name"]) == ("pf", "sv")
+    assert sv["num_without"] == int((events["vertex_pt"].lengths == 0).sum()) > 20
+    assert sv["num_cut_jets"] == int((events["vertex_pt"].lengths > 3).sum())
+    assert pf["longest"] == int(events["cand_pt"].lengths.max())
+    warnings = texts(report, "warning")
+    num_empty = int((events["cand_pt"].lengths == 0).sum())
+    assert f"jets: {num_empty} of 100 have no particles" in warnings
+    assert any("have more than 3 particles in sv (up to 5) and are cut" in text for text in warnings)
+    assert not any("sv: no jet" in text for text in warnings)
+
+
+def test_tables_by_collection(tmp_path, capsys):
+    file = write_events(tmp_path / "a.root", 100)
+    assert main(["check", write_config(tmp_path, PF_AND_SV), str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert "particles per jet" in printed
+    of_pf, of_sv = printed.split("inputs of pf computed")[1].split("inputs of sv computed")
+    assert "cand_px" in of_pf
+    assert "vertex_px" in of_sv.split("warning")[0]
+
+
+def test_a_collection_without_particles_looks_wrong(tmp_path, capsys):
+    empty = Jagged(np.empty(0, np.float32), np.zeros(31, np.int64))
+    vertices = {f"vertex_{name}": empty for name in ("pt", "eta", "phi", "mass")}
+    file = write_events(tmp_path / "a.root", 30, **vertices)
+    code, report = check(capsys, write_config(tmp_path, PF_AND_SV), file)
+    assert code == 0
+    assert "sv: no jet has any" in texts(report, "warning")
+
+
+def test_a_mask_that_masks_everything_looks_wrong(tmp_path, capsys):
+    config = write_config(tmp_path, INPUTS["mask from a branch"])
+    file = write_events(tmp_path / "a.root", 30)
+    _, report = check(capsys, config, file)
+    assert 0 < report["collections"][0]["num_masked"] < report["collections"][0]["num_particles"]
+    assert not any("cand_is_good" in text for text in texts(report, "warning"))
+    column = make_events(30)["cand_is_good"]
+    file = write_events(tmp_path / "b.root", 30, cand_is_good=Jagged(column.contents * 0, column.offsets))
+    _, report = check(capsys, config, file)
+    assert any("cand_is_good: is 0 for all of" in text for text in texts(report, "warning"))
+
+
+def test_targets_with_range_and_fraction_unknown(tmp_path, capsys):
+    file = write_events(tmp_path / "a.root", 100)
+    config = write_config(tmp_path, LABELS_OF_WEAVER["several targets"])
+    code, report = check(capsys, config, file)
+    events = make_events(100)
+    ratio = (events["gen_mass"] / events["jet_mass"])[events["has_gen"] == 1]
+    assert code == 0
+    assert report["targets"]["mass_factor"]["nan"] == 100 - len(ratio)
+    assert report["targets"]["mass_factor"]["maximum"] == pytest.approx(ratio.max(), rel=1e-6)
+    assert list(report["targets"]) == ["mass_factor", "pt_factor"]
+    assert main(["check", config, str(file)]) == 0
+    assert f"{1 - len(ratio) / 100:.2%}" in capsys.readouterr().out
+
+
+def test_class_numbers_without_names_are_recognised(tmp_path, capsys):
+    file = write_events(tmp_path / "a.root", 100)
+    _, report = check(capsys, write_config(tmp_path, LABELS_OF_WEAVER["class number"]), file)
+    (warning,) = texts(report, "warning")
+    assert "target truth_label: has whole numbers up to 18" in warning

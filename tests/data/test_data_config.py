@@ -11,6 +11,7 @@ from partt.config import parse_record, shipped_file
 from partt.data.config.data_config import DataConfig, InputVariable, branches_to_read, load_data_config
 from partt.data.formulas.expressions import evaluate
 from partt.errors import ConfigError
+from partt.jet_inputs import CollectionShape
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -401,15 +402,22 @@ QUOTES = " (YAML reads yes, no, on, off as true or false: put the word in quotes
         (
             "length: 128",
             "length: 64",
-            "11: inputs.pf_vectors.length: must be the same as in pf_features (64): both belong to the particles pf",
+            (
+                "11: inputs.pf_vectors.length: must be the same as in pf_features (64): both belong to the particles pf\n"
+                "c.yaml:14: inputs.pf_mask.length: must be the same as in pf_features (64): both belong to the particles pf"
+            ),
         ),
         ("  pf_mask:", "  pf_mask:\n    pad_mode: wrap", "14: inputs.pf_mask.pad_mode: must be constant"),
         (
             "type: simple",
             "type: custom",
-            "18: labels.value: with type custom, should be one entry, name: formula of the class number",
+            "18: labels.value: with type custom, should be name: formula, of the class number or of targets",
         ),
-        ("type: simple", "type: smple", "17: labels.type: should be 'simple' or 'custom', found 'smple'"),
+        (
+            "type: simple",
+            "type: smple",
+            "17: labels.type: should be 'simple', 'custom' or 'hybrid', found 'smple'",
+        ),
         (
             "[label_QCD, label_Top]",
             "[label_QCD, label_QCD]",
@@ -420,8 +428,12 @@ QUOTES = " (YAML reads yes, no, on, off as true or false: put the word in quotes
             "[label_QCD, QCD]",
             "18: labels.value: two variables give the same class name, which is without label_",
         ),
-        ("[label_QCD, label_Top]", "label_QCD", "18: labels.value: should be a list, found 'label_QCD'"),
-        ("[label_QCD, label_Top]", "[]", "16: labels: there must be at least one class"),
+        (
+            "[label_QCD, label_Top]",
+            "label_QCD",
+            "18: labels.value: a class number needs value_cls_names; 0-1 variables are a list: [is_a, is_b]",
+        ),
+        ("[label_QCD, label_Top]", "[]", "18: labels.value: there must be at least one class"),
         (
             "[label_QCD, label_Top]",
             "{a: b}",
@@ -445,7 +457,10 @@ def test_faults_in_inputs_and_labels(old, new, message):
     [
         (
             "weights: {}",
-            "19: weights.reweight_method: this key is needed with use_precomputed_weights: false",
+            "\nc.yaml:".join(
+                f"19: weights.{key}: this key is needed with use_precomputed_weights: false"
+                for key in ("reweight_method", "reweight_vars", "reweight_classes")
+            ),
         ),
         (
             "weights: {use_precomputed_weights: true}",
@@ -454,7 +469,7 @@ def test_faults_in_inputs_and_labels(old, new, message):
         (REWEIGHTING + "  class_weights: [1]", "24: weights.class_weights: 1 weights for 2 reweight_classes"),
         (
             REWEIGHTING + "  class_weights: [1, -1]",
-            "24: weights.class_weights[1]: should be greater than 0, found -1",
+            "24: weights.class_weights[1]: should be greater than or equal to 0, found -1",
         ),
         (
             REWEIGHTING.replace("2, 3", "3, 2"),
@@ -498,7 +513,7 @@ def test_faults_in_inputs_and_labels(old, new, message):
             "19: preprocess.data_fraction: should be less than or equal to 1, found 2",
         ),
         (
-            "preprocess: {params: {part_pt: {center: 1.0}}}",
+            f"preprocess: {{params: {{{', '.join(f'part_{x}: {{}}' for x in ('pt', 'px', 'py', 'pz', 'e', 'mask'))}}}}}",
             "9: inputs.pf_features.vars[1]: preprocess.params has no entry for 'part_eta'",
         ),
         (
@@ -510,8 +525,7 @@ def test_faults_in_inputs_and_labels(old, new, message):
         ),
         ("file_magic: {a: {x: y}}", "19: file_magic.a.x: should be a valid number, found 'y'"),
         ("branch_magic: {a: 1}", "19: branch_magic.a: should be a valid string, found 1"),
-        ("observers: jet_pt", "19: observers: should be a list, found 'jet_pt'"),
-        ("observers: [a, a]", "19: observers[1]: duplicate name 'a'"),
+        ("observers: 5", "19: observers: should be a list, found 5"),
         ("treename: 5", "19: treename: should be a valid string, found 5"),
         ("bucketing: {var: a}", "19: bucketing.bins: this key is needed"),
         (
@@ -519,7 +533,7 @@ def test_faults_in_inputs_and_labels(old, new, message):
             (
                 "19: obsrvers: unknown key (did you mean 'observers'?); known here: treename, selection, "
                 "test_time_selection, file_magic, branch_magic, new_variables, preprocess, "
-                "inputs, labels, observers, "
+                "inputs, labels, targets, observers, "
                 "monitor_variables, weights, bucketing"
             ),
         ),
@@ -572,3 +586,169 @@ def test_cycles_through_custom_labels(tmp_path, new_variable, label):
     path.write_text(yaml.safe_dump(options))
     with pytest.raises(ConfigError, match="labels.value: (truth|loop) has a circular definition: "):
         load_data_config(str(path))
+
+
+# --- what people write ---
+
+
+def test_all_faults_at_once():
+    """Also those across sections, although one section has a fault of its own."""
+    text = """\
+selecton: jet_pt > 5
+new_variables:
+  part_pt: np.hipot(part_px, part_py)
+inputs:
+  pf_features:
+    length: 128
+    vars: [[part_pt, 1, 2], part_eta]
+  pf_vectors:
+    length: 64
+    vars: [part_px, [part_py, 1], part_pz]
+  pf_points:
+    vars: [part_eta]
+  sv_features:
+    length: 10
+    vars: [[part_pt, 1, 3]]
+  sv_mask:
+    length: 10
+    pad_mode: wrap
+    vars: [a, b]
+labels:
+  type: simple
+  value: [label_QCD, label_QCD]
+labels_domain: {type: simple}
+weights:
+  use_precomputed_weights: false
+  reweight_vars: {jet_pt: [3, 2]}
+"""
+    with pytest.raises(ConfigError) as caught:
+        parse(text)
+    starts = [line.split(": ")[:2] for line in str(caught.value).splitlines()]
+    assert sorted(starts) == sorted(
+        [
+            ["c.yaml:1", "selecton"],
+            ["c.yaml:3", "new_variables.part_pt"],
+            ["c.yaml:9", "inputs.pf_vectors.length"],
+            ["c.yaml:10", "inputs.pf_vectors.vars"],
+            ["c.yaml:10", "inputs.pf_vectors.vars[1]"],
+            ["c.yaml:11", "inputs.pf_points.length"],
+            ["c.yaml:15", "inputs.sv_features.vars[0]"],
+            ["c.yaml:18", "inputs.sv_mask.pad_mode"],
+            ["c.yaml:19", "inputs.sv_mask.vars"],
+            ["c.yaml:22", "labels.value[1]"],
+            ["c.yaml:23", "labels_domain"],
+            ["c.yaml:26", "weights.reweight_vars.jet_pt[1]"],
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "equal"),
+    [
+        ("preprocess: {method: manual, data_fraction:}\n", "preprocess: {method: manual}\n"),
+        ("observers: [jet_pt, jet_eta, jet_pt]\n", "observers: [jet_pt, jet_eta]\n"),
+        ("observers: jet_pt\n", "observers: [jet_pt]\n"),
+        (f"{REWEIGHTING}  reweight_basewgt: false\n", REWEIGHTING),
+    ],
+)
+def test_spellings_that_weaver_takes(changes, equal):
+    assert parse(BASE + changes) == parse(BASE + equal)
+
+
+def test_keys_of_other_programs_in_labels():
+    assert parse(BASE + "  sample_weight: [1, 2]\n") == parse(BASE)
+    with pytest.raises(ConfigError, match=r"labels.nmaes: unknown key \(did you mean 'names'\?\)"):
+        parse(BASE + "  nmaes: [a, b]\n")
+
+
+def test_a_class_of_weight_zero():
+    parse(BASE + REWEIGHTING + "  class_weights: [1, 0]\n")
+    with pytest.raises(ConfigError, match="weights.class_weights: one class at least needs a weight above 0"):
+        parse(BASE + REWEIGHTING + "  class_weights: [0, 0]\n")
+
+
+def labels(text: str) -> DataConfig:
+    return parse(BASE.replace("  type: simple\n  value: [label_QCD, label_Top]\n", text))
+
+
+def test_classes_given_by_formulas():
+    config = labels(
+        "  type: simple\n  value: [label_QCD, (label_Tbqq) | (label_Tbl), (jet_pt > 5) & ~label_QCD]\n"
+    )
+    assert config.class_names == ("QCD", "Tbqq_or_Tbl", "jet_pt_gt_5_and_not_QCD")
+    assert branches_to_read(config, config.label_variables) == {
+        "label_QCD", "label_Tbqq", "label_Tbl", "jet_pt"
+    }  # fmt: skip
+    assert parse(config.to_yaml()) == config
+    with pytest.raises(
+        ConfigError, match=r"labels.value\[1\]: `open\('x'\)` in a formula|labels.value\[1\]: "
+    ):
+        labels("  type: simple\n  value: [label_QCD, open('x')]\n")
+
+
+def test_classes_and_targets():
+    config = labels(
+        "  type: custom\n  names: [a, b]\n  value: {truth: jet_label, mass: m / m0, mass_mask: known, pt: p}\n"
+    )
+    assert config.class_names == ("a", "b")
+    assert config.label_variables == ("truth",)
+    assert config.target_names == ("mass", "pt")
+    assert config.target_masks == {"mass": "mass_mask"}
+    assert branches_to_read(config, config.target_variables) == {"m", "m0", "known", "p"}
+    assert parse(config.to_yaml()) == config
+
+
+def test_a_label_wins_over_a_new_variable():
+    text = BASE.replace("new_variables:\n", "new_variables:\n  truth: something_else\n")
+    text = text.replace(
+        "  type: simple\n  value: [label_QCD, label_Top]\n", "  type: custom\n  value: {truth: x}\n"
+    )
+    assert parse(text).formulas["truth"].text == "x"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "  type: hybrid\n  value_cls_index: n\n",
+            "labels.value_cls_names: value_cls_index and value_cls_names",
+        ),
+        ("  type: hybrid\n  value: fj_label\n", "labels.value: a class number needs value_cls_names"),
+        ("  type: simple\n  value:\n", "labels.value: there must be at least one class"),
+        ("  type: custom\n  value:\n", "labels.value: with type custom, should be name: formula"),
+        (
+            "  type: custom\n  names: [a]\n  value: {n: x, n_mask: y}\n",
+            "labels.value.n_mask: a class number has no mask",
+        ),
+    ],
+)
+def test_faults_in_labels(text, message):
+    with pytest.raises(ConfigError, match=message):
+        labels(text)
+
+
+def test_collections_and_groups_of_jets():
+    text = """\
+inputs:
+  sv_features: {length: 5, vars: [sv_pt]}
+  pf_points: {length: 10, vars: [a, b, c]}
+  pf_features: {length: 10, vars: [a]}
+  pf_extra: {length: 10, vars: [a, b]}
+  highlevel: {length: null, vars: [jet_pt]}
+  lt_features: {length: null, vars: [lt_pt]}
+  lt_mask: {length: null, vars: [lt_mask]}
+  jet_features: {length: 1, vars: [jet_mass, jet_eta]}
+  constituents_points: {length: 20, vars: [a, b, c]}
+labels: {type: simple, value: [x, y]}
+"""
+    config = parse(text)
+    assert list(config.collections) == ["sv", "pf", "lt", "constituents"]
+    assert list(config.jet_groups) == ["highlevel", "jet_features"]
+    assert config.main.name == "pf"
+    assert config.group_order[:3] == ("sv_features", "pf_points", "pf_features")
+    assert config.input_shape.collections["pf"] == CollectionShape(1, num_coordinates=3, others={"extra": 2})
+    assert config.input_shape.collections["constituents"] == CollectionShape(0, num_coordinates=3)
+    assert config.input_shape.jet_features == {"highlevel": 1, "jet_features": 2}
+    assert config.collections["lt"].mask_variable == "lt_mask"
+    assert "lt_mask" in config.input_names
+    assert parse(config.to_yaml()) == config

@@ -286,7 +286,9 @@ def test_custom_labels(tmp_path):
     simple = read_chunk(open_all([file]), 0, 0, 30)
     assert batch.labels.tolist() == [{0: 0, 1: 1, 9: 2}[label] for label in simple.labels.tolist()]
     labels["names"] = ["QCD", "Hbb"]
-    with pytest.raises(DataError, match="the label truth is 2; with 2 names in labels.names"):
+    with pytest.raises(
+        DataError, match="the label truth is 2; with 2 classes it must be a whole number from 0 to 1"
+    ):
         build_index(open_all([file], config_with(tmp_path, labels=labels)))
 
 

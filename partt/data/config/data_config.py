@@ -12,7 +12,6 @@ from pydantic import (
     BeforeValidator,
     Field,
     ModelWrapValidatorHandler,
-    TypeAdapter,
     ValidationError,
     model_validator,
 )
@@ -364,12 +363,15 @@ def _valid_sections(data: Mapping[str, Any], faults: Sequence[tuple[str | int, .
     """Return the sections, and of `inputs` the groups, that have no faults."""
     sections: dict[str, Any] = {}
     faulty = {place[0] for place in faults if place}
-    for name in data.keys() & {"preprocess", "labels", "new_variables"} - faulty:
-        annotation = DataConfig.model_fields[name].rebuild_annotation()
-        sections[name] = TypeAdapter(annotation).validate_python(data[name])
+    if "labels" in data.keys() - faulty:
+        sections["labels"] = Labels.model_validate(data["labels"])
+    if "preprocess" not in faulty:
+        sections["preprocess"] = Preprocess.model_validate(data.get("preprocess") or {})
+    if "new_variables" not in faulty:
+        sections["new_variables"] = data.get("new_variables") or {}
     groups = data.get("inputs")
     if isinstance(groups, Mapping):
-        faulty_groups = {place[1] for place in faults if place[0] == "inputs" and len(place) > 1}
+        faulty_groups = {place[1] for place in faults if place[:1] == ("inputs",) and len(place) > 1}
         sections["inputs"] = {
             name: GroupSection.model_validate(group)
             for name, group in groups.items()

@@ -60,6 +60,12 @@ class CollectionInputs:
         return tuple(group for group in named if group is not None and group.variables)
 
     @property
+    def first_variable(self) -> str:
+        """A variable whose number of values is the number of particles."""
+        group = next(group for group in (*self.groups, self.mask) if group is not None)
+        return group.variables[0].name
+
+    @property
     def shape(self) -> CollectionShape:
         """Which inputs a particle has."""
         return CollectionShape(
