@@ -97,6 +97,8 @@ class Backbone(nn.Module, ABC):
 class Network(nn.Module):
     """A backbone and the heads on its embedding, to which the jet-level features are joined."""
 
+    has_embeddings = True
+
     def __init__(self, name: str, backbone: Backbone, shape: InputShape, heads: Mapping[str, int]) -> None:
         super().__init__()
         self.name = name  # in partt.model.registry
@@ -140,6 +142,20 @@ class Network(nn.Module):
             return embeddings
         return torch.cat((embeddings, *inputs.jet_features.values()), dim=1)
 
+    def for_export(self, example: JetInputs) -> "Network":
+        """Return the network whose `forward_padded` is exported; `example`: some jets to try it with."""
+        del example
+        if not self.backbone.has_padded_twin:
+            raise ConfigError(
+                f"the network {self.name} cannot be exported: {type(self.backbone).__name__} has no method "
+                "embed_padded(inputs) for padded jets"
+            )
+        return self
+
+    def num_rows(self, inputs: JetInputs) -> Tensor:
+        """Return how many particles of each jet it computes with (B,): batches are cut by their sum."""
+        return inputs.lengths
+
     @property
     def config(self) -> Record:
         """The config that it was built from."""
@@ -149,6 +165,11 @@ class Network(nn.Module):
     def head_sizes(self) -> dict[str, int]:
         """Head -> number of outputs."""
         return {name: head.output.out_features for name, head in self.heads.items()}  # type: ignore[union-attr, misc]
+
+    @property
+    def last_layer_names(self) -> set[str]:
+        """The names of the parameters of the last layer of each head."""
+        return {f"heads.{head}.output.{name}" for head in self.heads for name in ("weight", "bias")}
 
     @property
     def num_parameters(self) -> int:

@@ -12,14 +12,19 @@ from pydantic import ValidationError
 from partt.config import did_you_mean, parse_record
 from partt.data.config.data_config import DataConfig
 from partt.data.files.lists import InputFile
-from partt.data.jagged import Table
+from partt.data.jagged import Jagged, Table
 from partt.data.reading.jet_index import JetIndex, build_index, build_indexes
 from partt.data.reading.jet_source import JetSource, open_source
 from partt.data.reading.splitting import Split
 from partt.data.variables import read_variables, select
 from partt.errors import ConfigError, DataError, ParttError, without_secrets
 from partt.jobs.progress import Progress
+from partt.model.network import Network
+from partt.model.network_file import NetworkCode, NetworkFile
+from partt.model.registry import build_network, network_config, network_kind
+from partt.tagger.weaver_inputs import weaver_inputs
 from partt.training.objectives.classification import Classification
+from partt.training.objectives.file_loss import FileLoss
 from partt.training.objectives.objective import Metric, Objective
 from partt.training.recipe import Recipe
 
@@ -39,6 +44,19 @@ class TrainingJob:
     seed: int
     objective: Objective
     initial_tagger: str = ""  # sha256 of the tagger to start from
+    network_code: NetworkCode | None = None  # of a network file
+
+    @property
+    def network_file(self) -> NetworkFile | None:
+        """The file that the network comes from, if it is the user's own."""
+        return None if self.network_code is None else self.network_code.file
+
+    def new_network(self) -> Network:
+        """Build the network with new weights, drawn with torch's global generator."""
+        model, config, code = self.recipe.model, self.train.config, self.network_code
+        kind = network_kind(model.name) if code is None else code.kind(weaver_inputs(config))
+        settings = network_config(model.name, model.settings, kind)
+        return build_network(model.name, settings, config.input_shape, self.objective.heads, kind)
 
     @property
     def metric(self) -> Metric:
@@ -54,7 +72,8 @@ class TrainingJob:
 
     def definition(self, num_processes: int) -> dict[str, Any]:
         """Return everything that decides the result, as JSON values."""
-        recipe = self.recipe.model_dump(mode="json")
+        recipe, file = self.recipe.model_dump(mode="json"), self.network_file
+        recipe["model"]["file"] = None  # wherever it is now: what counts is its hash
         return {
             "format_version": 1,
             "recipe": {key: value for key, value in recipe.items() if key not in NOT_DECISIVE},
@@ -62,6 +81,7 @@ class TrainingJob:
             "objective": type(self.objective).__name__,
             "processes": num_processes,
             "initial_tagger": self.initial_tagger,
+            "network_file": None if file is None else {"name": file.path.name, "sha256": file.sha256},
             "data_config": yaml.safe_load(self.train.config.to_yaml()),
             "train": _files(self.train, self.train_index),
             "validation": _files(self.validation, self.validation_index),
@@ -80,7 +100,7 @@ def with_defaults(definition: dict[str, Any]) -> dict[str, Any]:
     except (ParttError, ValidationError, KeyError, TypeError, AttributeError):
         return definition  # the comparison shows what is wrong with it
     kept = {key: value for key, value in recipe.items() if key not in NOT_DECISIVE}
-    added = {"objective": Classification.__name__}
+    added = {"objective": Classification.__name__, "network_file": None}
     return {**added, **definition, **files, "recipe": kept, "data_config": yaml.safe_load(config.to_yaml())}
 
 
@@ -104,14 +124,16 @@ def open_job(
     reading: ReadingOptions | None = None,
     objective: Objective | None = None,
     initial_tagger: str = "",
+    network_code: NetworkCode | None = None,
     progress: Progress | None = None,
 ) -> TrainingJob:
     """Open and index all files; `validation`: files, or the fraction of the training entries to set aside.
 
     Scales and weights that the config leaves to a fit are fitted to the training files. The default objective
-    is classification.
+    is classification, with the loss of the network file if that has one.
     """
     reading = reading or ReadingOptions()
+    objective = objective or _file_loss(recipe, config, network_code)
     objective = objective or Classification(len(config.class_names), recipe.label_smoothing)
     recipe = recipe.replace(metric=objective.metric(recipe.metric).name)
 
@@ -144,10 +166,29 @@ def open_job(
     _check_classes(train, train_index)
     objective.check_training(jets_by_class(train, train_index))
     job = TrainingJob(
-        recipe, train, train_index, validation_source, validation_index, seed, objective, initial_tagger
+        recipe,
+        train,
+        train_index,
+        validation_source,
+        validation_index,
+        seed,
+        objective,
+        initial_tagger,
+        network_code,
     )
     objective.check_validation(validation_index, job.metric.name)
     return job
+
+
+def _file_loss(recipe: Recipe, config: DataConfig, code: NetworkCode | None) -> FileLoss | None:
+    loss = None if code is None else code.loss(recipe.model.settings, weaver_inputs(config))
+    if code is None or loss is None:
+        return None
+    path, weights = code.file.path, config.weights
+    if recipe.label_smoothing:
+        raise ConfigError(f"label_smoothing: not with the loss of {path}, which has get_loss")
+    has_weights = weights is not None and (weights.use_precomputed_weights or recipe.reweighting == "loss")
+    return FileLoss(len(config.class_names), loss, path, has_weights=has_weights)
 
 
 def jets_by_class(source: JetSource, index: JetIndex) -> dict[str, int]:
@@ -165,17 +206,22 @@ def reference_jets(source: JetSource, index: JetIndex) -> Table:
     names = {*config.input_names, *(selection.names if selection else ())}
     variables = read_variables(config, names, source.files[chunk.file], chunk.start, chunk.stop)
     selected = select(config, variables, "train")
-    return selected.take(np.arange(min(NUM_REFERENCE_JETS, selected.num_jets))).branches
+    chosen = list(range(min(NUM_REFERENCE_JETS, selected.num_jets)))
+    for column in selected.branches.values():  # vertices are rare: add a jet that has some
+        if isinstance(column, Jagged) and not column.lengths[chosen].any():
+            chosen += np.flatnonzero(column.lengths)[:1].tolist()
+    return selected.take(np.array(chosen)).branches
 
 
 def _files(source: JetSource, index: JetIndex) -> dict[str, Any]:
-    jets = index.class_counts.sum(axis=1).tolist()
     return {
         "split": None if source.split is None else source.split.describe(),
         "files": _by_public_name(
             {
                 file.url: [sample, file.identity, file.num_entries, num_jets]
-                for file, sample, num_jets in zip(source.files, source.samples, jets, strict=True)
+                for file, sample, num_jets in zip(
+                    source.files, source.samples, index.jets_by_file, strict=True
+                )
             }
         ),
     }

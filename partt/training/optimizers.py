@@ -37,7 +37,7 @@ def make_optimizer(
     backbone. `lr_factor` of a parameter group multiplies its learning rate.
     """
     fine_tuning = fine_tuning or FineTuning()
-    last_layers = last_layer_names(network)
+    last_layers = network.last_layer_names
     never = {f"backbone.{name}" for name in network.backbone.no_weight_decay}
     groups: dict[_Kind, list[nn.Parameter]] = {}
     for name, parameter in network.named_parameters():
@@ -79,11 +79,6 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
     """Set the learning rate of all parameter groups."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group["lr_factor"]
-
-
-def last_layer_names(network: Network) -> set[str]:
-    """Return the names of the parameters of the last layer of each head."""
-    return {f"heads.{head}.output.{name}" for head in network.heads for name in ("weight", "bias")}
 
 
 def freeze(network: Network, patterns: tuple[str, ...]) -> int:
