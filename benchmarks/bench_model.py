@@ -1,5 +1,8 @@
 """Jets per second through the Particle Transformer: partt, weaver-core, its ONNX export, the limit.
 
+The parts vertices_* have two collections, and compare with weaver-core's ParticleTransformerTagger, with the
+same weights. Up to five displaced tracks of a jet stand for its secondary vertices.
+
 weaver-core runs in separate processes, with the allocator as its users have it; measurements are interleaved,
 so that a busy machine affects all equally; medians are compared. With one thread the clock is the process's
 CPU time, which other jobs on the machine do not stretch; with more it is the wall clock. Memory is the peak
@@ -20,7 +23,9 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +37,15 @@ FILES = str(ROOT.parent / "shared" / "reference" / "bench_jets" / "*.root")
 CONFIG = "jetclass_full"
 NUM_JETS = 400
 TRAINING_BATCH, MEMORY_BATCH = 128, 512
+SLOTS = (128, 10)  # of weaver's padded jets, for particles and vertices
+MAX_VERTICES = 5
 LIMIT = "limit: float32 matrix product"
 Work = Callable[[], None]
 Competitors = dict[str, tuple[int, Work]]
 
 
-def load_jets(count: int) -> Any:
-    """Return a JetBatch of jets of all classes, in random order."""
+def load_jets(count: int, *, vertices: bool = False) -> Any:
+    """Return a JetBatch of jets of all classes, in random order, with a second collection if asked for."""
     import numpy as np
 
     from partt.data.config.data_config import load_data_config
@@ -54,13 +61,59 @@ def load_jets(count: int) -> Any:
         names = set(config.input_names)
         batches.append(pack(config, read_variables(config, names, file, 0, file.num_entries)))
     jets = concatenate(batches)
-    return jets.take(np.random.default_rng(1).permutation(len(jets))[:count])
+    jets = jets.take(np.random.default_rng(1).permutation(len(jets))[:count])
+    return replace(jets, inputs=add_vertices(jets.inputs)) if vertices else jets
 
 
-def build(name: str) -> Any:
+def add_vertices(inputs: Any) -> Any:
+    """Return inputs with a second collection: the first displaced tracks of each jet."""
+    import operator
+
+    import torch
+
+    from partt.jet_inputs import JetInputs
+    from partt.model.grouping import jet_of_row
+
+    jets = jet_of_row(inputs.main.offsets)
+    displaced = (inputs.main.features[:, 11].abs() > 0.3).long()  # tanh(d0)
+    before = torch.cat((displaced.new_zeros(1), displaced.cumsum(0)))
+    rank = before[1:] - before[inputs.main.offsets[jets]]
+    kept = ((displaced > 0) & (rank <= MAX_VERTICES)).nonzero()[:, 0]
+    counts = torch.bincount(jets[kept], minlength=len(inputs))
+    offsets = torch.cat((counts.new_zeros(1), counts.cumsum(0)))
+    return JetInputs({"pf": inputs.main, "sv": inputs.main.with_rows(operator.itemgetter(kept), offsets)})
+
+
+def build_tagger(name: str) -> Any:
+    """Return partt's network of two collections or weaver's, with the same new weights."""
+    import torch
+    from weaver.nn.model.ParticleTransformer import ParticleTransformerTagger
+
+    from partt.jet_inputs import CollectionShape, InputShape
+    from partt.model.cpu.allocator import keep_freed_memory
+    from partt.model.registry import build_network
+    from partt.model.weaver_weights import import_particle_transformer
+
+    torch.manual_seed(0)
+    tagger = ParticleTransformerTagger(17, 17, 10, use_pre_activation_pair=False)
+    for trimmer in (tagger.pf_trimmer, tagger.sv_trimmer):
+        trimmer._counter.fill_(trimmer.warmup_steps)  # noqa: SLF001 (see `build`)
+    if name == "weaver":
+        return tagger
+    keep_freed_memory()
+    config, state = import_particle_transformer(tagger.state_dict(), "0.5", settings={"trim": True})
+    shape = InputShape(dict.fromkeys(("pf", "sv"), CollectionShape(17, has_momenta=True)))
+    network = build_network("part", config, shape, {"classes": 10})
+    network.load_state_dict(state)
+    return network
+
+
+def build(name: str, *, vertices: bool = False) -> Any:
     """Return partt's or weaver's network as published, with new weights."""
     import torch
 
+    if vertices:
+        return build_tagger(name)
     torch.manual_seed(0)
     if name == "partt":
         from partt.data.config.data_config import load_data_config
@@ -79,11 +132,16 @@ def build(name: str) -> Any:
     return network
 
 
-def pad(jets: Any, length: int | None = None) -> tuple[Any, Any, Any]:
-    """Return jets as weaver wants them: x (B, F, P), v (B, 4, P), mask (B, 1, P)."""
-    particles = jets.inputs.padded(min_slots=length or 1).main
-    x, v = (values.transpose(1, 2).contiguous() for values in (particles.features, particles.momenta))
-    return x, v, particles.mask[:, None]
+def pad(jets: Any, slots: Sequence[int] = (1, 1)) -> tuple[Any, ...]:
+    """Return jets as weaver wants them: x (B, F, P), v (B, 4, P), mask (B, 1, P) of each collection."""
+    from partt.jet_inputs import JetInputs
+
+    tensors: list[Any] = []
+    for (name, collection), length in zip(jets.inputs.collections.items(), slots, strict=False):
+        padded = JetInputs({name: collection}).padded(min_slots=length).collections[name]
+        tensors += [values.transpose(1, 2).contiguous() for values in (padded.features, padded.momenta)]
+        tensors.append(padded.mask[:, None])
+    return tuple(tensors)
 
 
 def gflop(jets: Any) -> float:
@@ -125,15 +183,29 @@ def inference(threads: int) -> tuple[Competitors, float]:
     return competitors, gflop(jets)
 
 
-def weaver_inference(threads: int) -> tuple[Competitors, float]:
+def vertices_inference(threads: int) -> tuple[Competitors, float]:
+    """Return partt with two collections."""
+    import torch
+
+    del threads
+    jets, network = load_jets(NUM_JETS, vertices=True), build("partt", vertices=True).eval()
+
+    def partt() -> None:
+        with torch.inference_mode():
+            network(jets.inputs)
+
+    return {"partt, batch 400": (NUM_JETS, partt)}, gflop(jets)
+
+
+def weaver_inference(threads: int, *, vertices: bool = False) -> tuple[Competitors, float]:
     """Return weaver-core at several batch sizes."""
     import torch
 
     del threads
-    jets, network = load_jets(NUM_JETS), build("weaver").eval()
+    jets, network = load_jets(NUM_JETS, vertices=vertices), build("weaver", vertices=vertices).eval()
 
     def batches(size: int) -> Work:
-        padded = [pad(jets.slice(i, min(i + size, NUM_JETS)), 128) for i in range(0, NUM_JETS, size)]
+        padded = [pad(jets.slice(i, min(i + size, NUM_JETS)), SLOTS) for i in range(0, NUM_JETS, size)]
 
         def work() -> None:
             with torch.inference_mode():
@@ -145,7 +217,7 @@ def weaver_inference(threads: int) -> tuple[Competitors, float]:
     return {f"weaver, batch {size}": (NUM_JETS, batches(size)) for size in (400, 50, 20, 8)}, 0.0
 
 
-def _onnx_session(example: tuple[Any, Any, Any], threads: int) -> Any:
+def _onnx_session(example: tuple[Any, ...], threads: int) -> Any:
     import onnxruntime
     import torch
 
@@ -172,9 +244,9 @@ def training_step(name: str, jets: Any) -> Work:
     import torch
     from torch.nn import functional
 
-    network = build(name).train()
+    network = build(name, vertices="sv" in jets.inputs.collections).train()
     labels = torch.arange(len(jets)) % 10
-    padded = pad(jets, 128)
+    padded = pad(jets, SLOTS)
 
     def step() -> None:
         network.zero_grad()
@@ -184,17 +256,18 @@ def training_step(name: str, jets: Any) -> Work:
     return step
 
 
-def training(threads: int) -> tuple[Competitors, float]:
+def training(threads: int, *, vertices: bool = False) -> tuple[Competitors, float]:
     """Return partt's training step, and the GFLOP of one jet: three times that of inference."""
     del threads
-    jets = load_jets(TRAINING_BATCH)
+    jets = load_jets(TRAINING_BATCH, vertices=vertices)
     return {"partt, batch 128": (TRAINING_BATCH, training_step("partt", jets))}, 3 * gflop(jets)
 
 
-def weaver_training(threads: int) -> tuple[Competitors, float]:
+def weaver_training(threads: int, *, vertices: bool = False) -> tuple[Competitors, float]:
     """Return weaver-core's training step."""
     del threads
-    return {"weaver, batch 128": (TRAINING_BATCH, training_step("weaver", load_jets(TRAINING_BATCH)))}, 0.0
+    jets = load_jets(TRAINING_BATCH, vertices=vertices)
+    return {"weaver, batch 128": (TRAINING_BATCH, training_step("weaver", jets))}, 0.0
 
 
 def scaling(threads: int) -> tuple[Competitors, float]:
@@ -260,6 +333,8 @@ def memory(name: str) -> dict[str, list[float]]:
 PARTS = {
     "inference": (inference, weaver_inference),
     "training": (training, weaver_training),
+    "vertices_inference": (vertices_inference, partial(weaver_inference, vertices=True)),
+    "vertices_training": (partial(training, vertices=True), partial(weaver_training, vertices=True)),
     "scaling": (scaling,),
     "memory": ("partt", "weaver"),
 }

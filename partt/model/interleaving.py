@@ -24,9 +24,10 @@ class InterleavedJets:
     places: Mapping[str, Tensor]  # (C,) for each collection; none if there is one collection
     order: Tensor | None  # (T,) rows of the collections one after the other; None: one collection
 
-    def join(self, parts: Sequence[Tensor]) -> Tensor:
+    def join(self, parts: Mapping[str, Tensor]) -> Tensor:
         """Return rows of the collections, (C, K) each, as one list (T, K)."""
-        return parts[0] if self.order is None else torch.cat(list(parts)).index_select(0, self.order)
+        in_order = [parts[name] for name in self.collections]
+        return in_order[0] if self.order is None else torch.cat(in_order).index_select(0, self.order)
 
     def rows_of(self, name: str, rows: Tensor) -> Tensor:
         """Return the rows (C, K) of a collection from all rows (T, K)."""
@@ -35,12 +36,12 @@ class InterleavedJets:
     @property
     def momenta(self) -> Tensor:
         """Four-momenta of all particles (T, 4); every collection must have them."""
-        return self.join([cast("Tensor", collection.momenta) for collection in self.collections.values()])
+        return self.join({name: cast("Tensor", each.momenta) for name, each in self.collections.items()})
 
     @property
     def points(self) -> Tensor:
         """Coordinates of all particles (T, K); every collection must have them."""
-        return self.join([cast("Tensor", collection.points) for collection in self.collections.values()])
+        return self.join({name: cast("Tensor", each.points) for name, each in self.collections.items()})
 
 
 def interleave(collections: Mapping[str, Collection]) -> InterleavedJets:

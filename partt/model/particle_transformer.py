@@ -45,8 +45,7 @@ class ParticleTransformer(Backbone):
         super().__init__(config, config.width, config.head)
         if config.pair_widths is not None:
             self.needs_momenta = "pair features need four-momenta"
-        others = self.all_collections(shape)
-        self.collections, self.main = tuple(others), main_collection(shape)
+        others, self.main = self.all_collections(shape), main_collection(shape)
         self.particle_embedding = _particle_embedding(config, others.pop(self.main).num_features)
         self.other_embeddings = nn.ModuleDict(
             {
@@ -62,9 +61,8 @@ class ParticleTransformer(Backbone):
 
     @property
     def embeddings(self) -> dict[str, nn.Module]:
-        """The embedding of every collection, in order."""
-        embeddings = {self.main: self.particle_embedding, **self.other_embeddings}
-        return {name: embeddings[name] for name in self.collections}
+        """The embedding of every collection."""
+        return {self.main: self.particle_embedding, **self.other_embeddings}
 
     def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
         """Return the class tokens after the last block (B, D).
@@ -94,14 +92,15 @@ class ParticleTransformer(Backbone):
 
     def embed_padded(self, inputs: PaddedInputs) -> Tensor:
         """Return the embeddings (B, D) of padded jets."""
-        features = {name: embed(inputs.collections[name].features) for name, embed in self.embeddings.items()}
+        embeddings = self.embeddings
+        features = {name: embeddings[name](each.features) for name, each in inputs.collections.items()}
         jets = side_by_side(inputs, features)
         bias = None
         if self.pair_embedding is not None:
             bias = self.pair_embedding.of_padded(cast("Tensor", jets.momenta), jets.mask)
         token, _ = self.encode(jets.features, bias, jets.mask)
-        embeddings: Tensor = self.norm(token)
-        return embeddings
+        jet_embeddings: Tensor = self.norm(token)
+        return jet_embeddings
 
     def encode(
         self, x: Tensor, bias: Tensor | None, mask: Tensor | None, maps: AttentionMaps | None = None
@@ -124,8 +123,9 @@ class ParticleTransformer(Backbone):
 
     def embed_groups(self, jets: InterleavedJets) -> Iterator[tuple[JetGroup, Tensor, Tensor | None]]:
         """Return groups of jets, each with embedded tokens (G, P, D) and pair bias (H, G, P, P)."""
+        embeddings = self.embeddings
         x = jets.join(
-            [embed_rows(embed, jets.collections[name].features) for name, embed in self.embeddings.items()]
+            {name: embed_rows(embeddings[name], each.features) for name, each in jets.collections.items()}
         )  # (T, D)
         groups = group_jets(jets.offsets)
         if self.training:  # all pairs of the batch at once, because of BatchNorm

@@ -104,13 +104,11 @@ def test_pairs_are_those_of_a_loop(kind):
 def test_interleaved_rows_are_those_of_a_loop():
     offsets = [torch.tensor(numbers) for numbers in ([0, 2, 2, 3], [0, 0, 1, 3], [0, 1, 1, 1])]
     names = ["abc", "xyz", "u"]
-    parts = [torch.tensor([[ord(letter)] for letter in letters]) for letters in names]
-    jets = interleave(
-        {name: Collection(part, own) for name, part, own in zip(names, parts, offsets, strict=True)}
-    )
+    parts = {letters: torch.tensor([[ord(letter)] for letter in letters]) for letters in names}
+    jets = interleave({name: Collection(parts[name], own) for name, own in zip(names, offsets, strict=True)})
     assert "".join(chr(row) for row in jets.join(parts)[:, 0]) == "abuxcyz"
     assert jets.offsets.tolist() == [0, 3, 4, 7]
-    for name, part in zip(names, parts, strict=True):
+    for name, part in parts.items():
         assert torch.equal(jets.rows_of(name, jets.join(parts)), part)
 
 

@@ -104,7 +104,7 @@ class ParticleNet(Backbone):
         """
         collections = interleave(inputs.collections)
         offsets, points = collections.offsets, collections.points
-        features = collections.join(list(self._features(inputs).values()))
+        features = collections.join(self._features(inputs))
         step = JETS_AT_A_TIME.get(offsets.device.type, JETS_AT_A_TIME_ELSEWHERE)
         if self.training:
             step = len(offsets)
