@@ -21,6 +21,8 @@ class Started:
     num_processes: int
     num_parameters: int
     num_trainable: int
+    multiply_adds_per_jet: float  # of a forward pass over jets of the training files
+    validation_jets_per_epoch: int
     first_step: int
     num_steps: int
     num_epochs: int

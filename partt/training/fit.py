@@ -16,6 +16,7 @@ from partt.data.reading.jet_source import BadFile
 from partt.errors import ConfigError, DataError
 from partt.jobs.metrics_file import read_metrics
 from partt.jobs.stop_signals import SignalledError
+from partt.model.multiply_adds import count_multiply_adds
 from partt.tagger.tagger_file import new_tagger, save_tagger
 from partt.training.checkpoints import load_newest, save_checkpoint
 from partt.training.clock import Clock
@@ -24,9 +25,10 @@ from partt.training.distributed import World
 from partt.training.environment import describe_environment
 from partt.training.events import Ended, EpochEnded, Notice, Report, Started, StepDone, Validating
 from partt.training.guards import check_weights
-from partt.training.job import TrainingJob, jets_by_class, reference_jets
+from partt.training.job import TrainingJob, jets_by_class, reference_jets, typical_jets
 from partt.training.learner import Learner, StepResult, make_learner, restore, snapshot, take_step
 from partt.training.metrics_log import MetricsLog
+from partt.training.optimizers import lr_notices
 from partt.training.run_folder import RunFolder, append_environment, start_or_resume
 from partt.training.schedules import rate_factor
 from partt.training.state import RunState, state_from_json
@@ -78,15 +80,19 @@ def fit(
     world = machine.world
     steps = count_steps(job.recipe, job.train_index, world.size)
     learner = make_learner(job, world, machine.device, initial_weights)
+    size = _size(learner) if world.is_first else {}
     if world.is_first:
-        _prepare_folder(job, folder, machine, resume=resume)
+        _prepare_folder(job, folder, machine, size, resume=resume)
     world.wait()  # for the first process, which prepares the folder
     checkpoint = load_newest(folder.checkpoints, lambda text: report(Notice(text)))
     state = RunState()
     if checkpoint is not None:
         restore(learner, checkpoint)
         state = state_from_json(checkpoint.values["state"])
-    report(_started(learner, steps, state))
+    if world.is_first:
+        for text in lr_notices(learner.network, job.recipe.optimizer):
+            report(Notice(text))
+        report(_started(learner, steps, state, size))
     with MetricsLog(folder, state) if world.is_first else nullcontext() as log:
         jets = reference_jets(job.train, job.train_index) if world.is_first else {}
         run = _Run(job, learner, steps, folder, machine, log, jets, report, should_stop)
@@ -195,6 +201,7 @@ def _validate(run: _Run) -> tuple[MetricValues, int] | None:
         batch_size=run.steps.batch_size,
         world_size=machine.world.size,
         rank=machine.world.rank,
+        max_jets=job.recipe.validation_jets_per_epoch,
         num_workers=machine.num_workers,
         pin_memory=machine.device.type == "cuda",
         on_bad_file=lambda file: _report_bad_file(run, file),
@@ -212,7 +219,7 @@ def _validate(run: _Run) -> tuple[MetricValues, int] | None:
 
 
 def _counted(run: _Run, batches: Iterator[JetBatch]) -> Iterator[JetBatch]:
-    num_jets, total = 0, run.job.validation_index.num_jets
+    num_jets, total = 0, run.job.validation_jets_per_epoch
     for batch in batches:
         yield batch
         num_jets += len(batch) * run.machine.world.size
@@ -306,18 +313,31 @@ def _checkpoint_name(step: int, epoch: int) -> str:
     return f"step-{step:09d}-epoch-{epoch:05d}"
 
 
-def _prepare_folder(job: TrainingJob, folder: RunFolder, machine: Machine, *, resume: bool) -> None:
+def _prepare_folder(
+    job: TrainingJob, folder: RunFolder, machine: Machine, size: Mapping[str, float], *, resume: bool
+) -> None:
     texts = {
         "recipe.yaml": job.recipe.replace(data_config="data_config.yaml").to_yaml(),
         "data_config.yaml": job.train.config.to_yaml(),
     }
-    start_or_resume(folder, job.definition(machine.world.size), texts, resume=resume)
+    start_or_resume(folder, job.definition(machine.world.size), texts, {"network": size}, resume=resume)
     append_environment(folder, describe_environment(machine.device, machine.world.size))
 
 
-def _started(learner: Learner, steps: Steps, state: RunState) -> Started:
+def _size(learner: Learner) -> dict[str, float]:
+    """Return numbers of parameters, and multiply-adds of jets of the training files, for run.json."""
+    network, jets = learner.network, typical_jets(learner.job.train, learner.job.train_index)
+    trainable = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    return {
+        "num_parameters": network.num_parameters,
+        "num_trainable": sum(parameter.numel() for parameter in trainable),
+        "multiply_adds_per_jet": round(count_multiply_adds(network, jets) / len(jets)),
+        "particles_per_jet": round(float(jets.lengths.double().mean()), 2),
+    }
+
+
+def _started(learner: Learner, steps: Steps, state: RunState, size: Mapping[str, float]) -> Started:
     job = learner.job
-    trainable = [parameter for parameter in learner.network.parameters() if parameter.requires_grad]
     return Started(
         network=learner.network.name,
         jets={
@@ -329,8 +349,10 @@ def _started(learner: Learner, steps: Steps, state: RunState) -> Started:
         device=str(learner.device),
         num_threads=torch.get_num_threads(),
         num_processes=learner.world.size,
-        num_parameters=learner.network.num_parameters,
-        num_trainable=sum(parameter.numel() for parameter in trainable),
+        num_parameters=round(size["num_parameters"]),
+        num_trainable=round(size["num_trainable"]),
+        multiply_adds_per_jet=size["multiply_adds_per_jet"],
+        validation_jets_per_epoch=job.validation_jets_per_epoch,
         first_step=state.step,
         num_steps=steps.num_steps,
         num_epochs=steps.num_epochs,

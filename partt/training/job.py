@@ -13,17 +13,22 @@ from partt.config import did_you_mean, parse_record
 from partt.data.config.data_config import DataConfig
 from partt.data.files.lists import InputFile
 from partt.data.jagged import Table
+from partt.data.jet_batch import concatenate
+from partt.data.packing import pack
 from partt.data.reading.jet_index import JetIndex, build_index, build_indexes
 from partt.data.reading.jet_source import JetSource, open_source
+from partt.data.reading.read_plan import Chunk
 from partt.data.reading.splitting import Split
-from partt.data.variables import read_variables, select
+from partt.data.variables import Variables, read_variables, select
 from partt.errors import ConfigError, DataError, ParttError, without_secrets
+from partt.jet_inputs import JetInputs
 from partt.jobs.progress import Progress
 from partt.training.objectives.classification import Classification
 from partt.training.objectives.objective import Metric, Objective
 from partt.training.recipe import Recipe
 
 NUM_REFERENCE_JETS = 8
+NUM_TYPICAL_JETS = 256
 NOT_DECISIVE = {"data_config", "checkpoint_minutes", "keep_checkpoints"}  # keys of a recipe
 
 
@@ -44,6 +49,11 @@ class TrainingJob:
     def metric(self) -> Metric:
         """The validation metric that decides which epoch is the best."""
         return self.objective.metric(self.recipe.metric)
+
+    @property
+    def validation_jets_per_epoch(self) -> int:
+        """Number of validation jets after each epoch."""
+        return min(self.recipe.validation_jets_per_epoch or 10**18, self.validation_index.num_jets)
 
     @property
     def notices(self) -> list[str]:
@@ -160,12 +170,44 @@ def reference_jets(source: JetSource, index: JetIndex) -> Table:
     chunk = next((chunk for chunk in index.chunks if chunk.num_jets), None)
     if chunk is None:
         raise DataError("no jet passes the selection")
-    config = source.config
+    return _first_jets(source, chunk, NUM_REFERENCE_JETS).branches
+
+
+def typical_jets(source: JetSource, index: JetIndex) -> JetInputs:
+    """Return the inputs of a few selected jets of every sample and class, each with its share."""
+    first = {chunk.stratum: chunk for chunk in reversed(index.chunks) if chunk.num_jets}
+    expected = dict.fromkeys(first, 0.0)
+    for chunk in index.chunks:
+        if chunk.num_jets:
+            expected[chunk.stratum] += chunk.expected
+    total = sum(expected.values())
+    jets = []
+    for stratum, chunk in first.items():
+        try:
+            found = _first_jets(source, chunk, max(1, round(NUM_TYPICAL_JETS * expected[stratum] / total)))
+        except DataError:
+            if not source.on_bad_file.skip:
+                raise
+            continue
+        jets.append(pack(source.config, found))
+    if not jets:
+        raise DataError("the first file of every sample is bad; `partt check` shows why")
+    return concatenate(jets).inputs
+
+
+def _first_jets(source: JetSource, chunk: Chunk, num_jets: int) -> Variables:
+    """Read the inputs of the first selected jets of a chunk."""
+    config, size = source.config, chunk.stop - chunk.start
     selection = config.selection_for("train")
     names = {*config.input_names, *(selection.names if selection else ())}
-    variables = read_variables(config, names, source.files[chunk.file], chunk.start, chunk.stop)
-    selected = select(config, variables, "train")
-    return selected.take(np.arange(min(NUM_REFERENCE_JETS, selected.num_jets))).branches
+    probably = min(size, -(-2 * num_jets * size // chunk.num_jets))  # entries that have so many selected jets
+    for num_entries in dict.fromkeys((probably, size)):
+        stop = chunk.start + num_entries
+        variables = read_variables(config, names, source.files[chunk.file], chunk.start, stop)
+        selected = select(config, variables, "train")
+        if selected.num_jets >= num_jets:
+            break
+    return selected.take(np.arange(min(num_jets, selected.num_jets)))
 
 
 def _files(source: JetSource, index: JetIndex) -> dict[str, Any]:

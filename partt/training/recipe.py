@@ -7,6 +7,7 @@ import yaml
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from partt.config import KeyFault, Record, load_record, shipped_file
+from partt.data.config.sections import Regex
 from partt.errors import ConfigError
 from partt.model.registry import network_config, network_names
 
@@ -42,29 +43,51 @@ class ModelChoice(Record):
 class OptimizerChoice(Record):
     """The optimizer; null: the default of the optimizer."""
 
-    name: Literal["ranger", "adamw"] = "ranger"
+    name: Literal["ranger", "adamw", "adam", "sgd"] = "ranger"
     lr: PositiveFloat
     """the learning rate; the schedule multiplies it"""
+    lr_factors: Mapping[Regex, PositiveFloat] = Field(default_factory=dict, max_length=100)
+    """factors of the learning rate, by regular expressions that names of parameters start with, such as
+    `heads\\.: 10`; `backbone.` may be left out; the first that matches counts"""
     weight_decay: NonNegativeFloat = 0.0
-    """not applied to one-dimensional parameters and the class token"""
+    """not applied to one-dimensional parameters and the class token; adam and sgd add it to the gradient,
+    ranger and adamw subtract it from the weights"""
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] | None = None
+    """not for sgd"""
     eps: PositiveFloat | None = None
+    """not for sgd"""
+    momentum: Beta = 0.0
+    """sgd only"""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.name == "sgd":
+            for key in ("betas", "eps"):
+                if getattr(self, key) is not None:
+                    raise KeyFault((key,), "not for sgd, which has momentum only")
+        elif self.momentum:
+            raise KeyFault(("momentum",), f"only for sgd; that of {self.name} is the first of betas")
+        return self
 
 
 class ScheduleChoice(Record):
     """Learning rate against the step; partt.training.schedules has the formulas."""
 
-    name: Literal["constant", "flat_decay", "cosine", "one_cycle"] = "constant"
+    name: Literal["constant", "flat_decay", "flat_cosine", "flat_linear", "steps", "cosine", "one_cycle"] = (
+        "constant"
+    )
     warmup_steps: Annotated[int, Field(ge=0, le=10**12)] = 0
     """steps in which the rate rises linearly from zero; not for one_cycle, which starts with a rise"""
     flat_fraction: Fraction = 0.7
-    """flat_decay: fraction of the epochs before the decay"""
+    """flat_decay: fraction of the epochs before the decay; flat_cosine and flat_linear: of the steps"""
     rise_fraction: Fraction = 0.3
     """one_cycle: fraction of the steps in which the rate rises"""
     start_factor: Fraction = 0.04
     """one_cycle: factor at the first step"""
     final_factor: Fraction = 0.01
-    """flat_decay, cosine and one_cycle: factor at the end"""
+    """flat_decay, cosine and one_cycle: factor at the end; flat_cosine and flat_linear: the smallest"""
+    step_factor: Fraction = 0.1
+    """steps: factor after a third of the epochs, and once more after two thirds"""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -102,6 +125,8 @@ class Recipe(Record):
     """number of steps of the optimizer, instead of epochs"""
     jets_per_epoch: Count | None = None
     """null: one pass over the files"""
+    validation_jets_per_epoch: Count | None = None
+    """the same jets after every epoch, spread over classes and files; null: all"""
     reweighting: Literal["sample", "loss"] = "sample"
     """how fitted weights of the data config are used: sample draws jets by weight, loss weights the loss"""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0

@@ -51,6 +51,11 @@ def test_overrides_change_keys(recipe_file):
         ("batch_size.x=3", "batch_size has no keys inside"),
         ("batch_size", "should be KEY=VALUE"),
         ("schedule.warmup_steps=2.5", "warmup_steps"),
+        ("optimizer.momentum=0.9", "optimizer.momentum: only for sgd; that of ranger is the first of betas"),
+        ("optimizer={name: sgd, lr: 1, eps: 1e-8}", "optimizer.eps: not for sgd"),
+        ("optimizer.lr_factors={'heads(': 2}", "not a regular expression"),
+        ("optimizer.lr_factors={'(a+)\\1': 2}", "cannot be matched in bounded time"),
+        ("optimizer.lr_factors={heads: 0}", "greater than 0"),
     ],
 )
 def test_wrong_overrides_are_explained(recipe_file, override, message):
