@@ -116,10 +116,11 @@ def _first_line(event: Started) -> str:
     sets = []
     for name, by_class in event.jets.items():
         classes = ", ".join(f"{label}{GLUE}{count:,}" for label, count in by_class.items())
-        num_jets = sum(by_class.values())
+        num_jets = event.num_jets[name]
         limit = f", {event.validation_jets_per_epoch:,} of them per epoch"
         is_limited = name == "validation" and event.validation_jets_per_epoch < num_jets
-        sets.append(f"{name}: {num_jets:,} jets ({classes}){limit if is_limited else ''}")
+        in_classes = f" ({classes})" if by_class else ""
+        sets.append(f"{name}: {num_jets:,} jets{in_classes}{limit if is_limited else ''}")
     return f"{machine}; {event.network}, {parameters}; {'; '.join(sets)}"
 
 

@@ -14,6 +14,7 @@ class Started:
 
     network: str
     jets: Mapping[str, Mapping[str, int]]  # "training" and "validation": number of jets by class
+    num_jets: Mapping[str, int]  # "training" and "validation": of all classes
     training_metrics: tuple[Metric, ...]
     validation_metrics: tuple[Metric, ...]
     device: str

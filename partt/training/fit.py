@@ -248,7 +248,8 @@ def _end_epoch(run: _Run, state: RunState, validation: MetricValues, num_jets: i
         check_weights(run.learner.network, state.step, lr)
         if is_best:
             config = run.job.train.config
-            save_tagger(run.folder.tagger, new_tagger(run.learner.network, config, run.reference_jets))
+            tagger = new_tagger(run.learner.network, config, run.reference_jets, run.job.objective.tasks)
+            save_tagger(run.folder.tagger, tagger)
         values = {
             "epoch": state.epoch,
             **{f"train_{name}": number for name, number in training.items()},
@@ -344,6 +345,7 @@ def _started(learner: Learner, steps: Steps, state: RunState, size: Mapping[str,
             "training": jets_by_class(job.train, job.train_index),
             "validation": jets_by_class(job.validation, job.validation_index),
         },
+        num_jets={"training": job.train_index.num_jets, "validation": job.validation_index.num_jets},
         training_metrics=job.objective.training_metrics,
         validation_metrics=job.objective.validation_metrics,
         device=str(learner.device),

@@ -15,6 +15,7 @@ from partt.data.files.lists import InputFile
 from partt.data.jagged import Table
 from partt.data.jet_batch import concatenate
 from partt.data.packing import pack
+from partt.data.reading.batches import ordered_batches
 from partt.data.reading.jet_index import JetIndex, build_index, build_indexes
 from partt.data.reading.jet_source import JetSource, open_source
 from partt.data.reading.read_plan import Chunk
@@ -25,10 +26,12 @@ from partt.jet_inputs import JetInputs
 from partt.jobs.progress import Progress
 from partt.training.objectives.classification import Classification
 from partt.training.objectives.objective import Metric, Objective
+from partt.training.objectives.tasks_of_recipe import Targets, make_objective, with_fitted_scales
 from partt.training.recipe import Recipe
 
 NUM_REFERENCE_JETS = 8
 NUM_TYPICAL_JETS = 256
+NUM_FIT_JETS = 10_000  # to which scales of targets are fitted
 NOT_DECISIVE = {"data_config", "checkpoint_minutes", "keep_checkpoints"}  # keys of a recipe
 
 
@@ -119,10 +122,11 @@ def open_job(
     """Open and index all files; `validation`: files, or the fraction of the training entries to set aside.
 
     Scales and weights that the config leaves to a fit are fitted to the training files. The default objective
-    is classification.
+    is that of the recipe's tasks.
     """
     reading = reading or ReadingOptions()
-    objective = objective or Classification(len(config.class_names), recipe.label_smoothing)
+    is_from_recipe = objective is None
+    objective = objective or make_objective(recipe, config)
     recipe = recipe.replace(metric=objective.metric(recipe.metric).name)
 
     def opened(files: Sequence[InputFile], data_config: DataConfig) -> JetSource:
@@ -151,6 +155,9 @@ def open_job(
             )
         train, validation_source = source, opened(validation, source.config)
         train_index, validation_index = build_index(train, progress), build_index(validation_source, progress)
+    if is_from_recipe:
+        recipe = with_fitted_scales(recipe, config, lambda: _some_targets(train, train_index))
+        objective = make_objective(recipe, config)
     _check_classes(train, train_index)
     objective.check_training(jets_by_class(train, train_index))
     job = TrainingJob(
@@ -193,6 +200,12 @@ def typical_jets(source: JetSource, index: JetIndex) -> JetInputs:
     if not jets:
         raise DataError("the first file of every sample is bad; `partt check` shows why")
     return concatenate(jets).inputs
+
+
+def _some_targets(source: JetSource, index: JetIndex) -> Targets:
+    """Read the targets of some selected jets, spread over classes and files (N, R)."""
+    batches = ordered_batches(source, index, batch_size=1024, max_jets=NUM_FIT_JETS, unit_jets=1024)
+    return np.concatenate([batch.targets.numpy() for batch in batches if batch.targets is not None])
 
 
 def _first_jets(source: JetSource, chunk: Chunk, num_jets: int) -> Variables:

@@ -9,7 +9,9 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 from partt.config import KeyFault, Record, load_record, shipped_file
 from partt.data.config.sections import Regex
 from partt.errors import ConfigError
+from partt.model.heads import CLASSES
 from partt.model.registry import network_config, network_names
+from partt.model.tasks import PerClass, Quantiles
 
 Count = Annotated[int, Field(ge=1, le=10**12)]
 NumJets = Annotated[int, Field(ge=1, le=2**20)]  # that are in memory together
@@ -107,6 +109,58 @@ class FineTuning(Record):
     """parameters that stay fixed: shell patterns of names, such as particle_embedding.*"""
 
 
+class ClassificationTask(Record):
+    """The classes of the data config, if it has any."""
+
+    weight: NonNegativeFloat = 1.0
+    """of the cross entropy in the loss; 0: classes are not learned"""
+
+
+class RegressionTask(Record):
+    """A target of the data config; jets whose target is not known do not count."""
+
+    target: str | None = None
+    """name of the target in the data config; null: the name of the task"""
+    loss: Literal["log_cosh", "mse", "mae", "gaussian", "quantile"] = "log_cosh"
+    """of the scaled target; gaussian also learns the width, quantile learns `quantiles`;
+    partt.training.objectives.regression_losses has the formulas"""
+    quantiles: Quantiles = (0.16, 0.5, 0.84)
+    """for loss: quantile"""
+    weight: PositiveFloat = 1.0
+    """of this loss in the sum"""
+    per_class: PerClass = False
+    """true: one prediction for each class; residual: one for all, and residuals to it for each class"""
+    shift: float | None = None
+    """the network learns (target - shift) / scale; null: the median of some training jets"""
+    scale: PositiveFloat | None = None
+    """null: half the central 68 % width of some training jets"""
+    unit: str = ""
+    """of the target, for people"""
+
+
+TaskName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
+
+
+class Tasks(Record):
+    """What is learned: classes, and any number of targets; the loss is the weighted sum."""
+
+    classification: ClassificationTask = ClassificationTask()
+    regressions: Mapping[TaskName, RegressionTask] = Field(default_factory=dict, max_length=100)
+    """name -> keys of a regression"""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if CLASSES in self.regressions:
+            raise KeyFault(("regressions", CLASSES), "this name is taken by the classes: choose another")
+        for name, task in self.regressions.items():
+            if task.per_class and not self.classification.weight:
+                raise KeyFault(
+                    ("regressions", name, "per_class"),
+                    "needs classification.weight > 0: the class with the highest score is predicted",
+                )
+        return self
+
+
 class Recipe(Record):
     """How to train; files, seed and device are options of the command line."""
 
@@ -115,6 +169,7 @@ class Recipe(Record):
     model: ModelChoice
     optimizer: OptimizerChoice
     schedule: ScheduleChoice = ScheduleChoice()
+    tasks: Tasks = Tasks()
     batch_size: NumJets = 512
     """jets per step of the optimizer, over all processes"""
     accumulate: NumJets = 1
@@ -135,7 +190,8 @@ class Recipe(Record):
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: mixed precision, on a GPU"""
     metric: str | None = None
-    """metric of the validation jets that chooses the best epoch: accuracy (default), auc or loss"""
+    """metric of the validation jets that chooses the best epoch: accuracy (default), auc or loss; with
+    regressions loss (default), accuracy, auc, and NAME_loss, NAME_bias or NAME_width of a regression"""
     patience: Count | None = None
     """stop after this many epochs without improvement"""
     checkpoint_minutes: NonNegativeFloat = 10.0

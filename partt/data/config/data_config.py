@@ -158,6 +158,11 @@ class DataConfig(Record):
         return self.labels.class_names
 
     @property
+    def target_names(self) -> tuple[str, ...]:
+        """The names of the targets, in the order of the columns of JetBatch.targets."""
+        return ()
+
+    @property
     def label_variables(self) -> tuple[str, ...]:
         """The 0-1 variables of simple labels, or the one variable with the class number of custom labels."""
         return tuple(self.labels.value)
