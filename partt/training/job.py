@@ -30,7 +30,7 @@ from partt.training.objectives.tasks_of_recipe import Targets, make_objective, w
 from partt.training.recipe import Recipe
 
 NUM_REFERENCE_JETS = 8
-NUM_TYPICAL_JETS = 256
+NUM_TYPICAL_JETS = 128
 NUM_FIT_JETS = 10_000  # to which scales of targets are fitted
 NOT_DECISIVE = {"data_config", "checkpoint_minutes", "keep_checkpoints"}  # keys of a recipe
 
