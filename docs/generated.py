@@ -54,6 +54,9 @@ def recipe_keys() -> str:
         "model": recipe.ModelChoice,
         "optimizer": recipe.OptimizerChoice,
         "schedule": recipe.ScheduleChoice,
+        "tasks": recipe.Tasks,
+        "tasks.classification": recipe.ClassificationTask,
+        "tasks.regressions.NAME": recipe.RegressionTask,
         "fine_tuning": recipe.FineTuning,
     }
     return "\n".join([key_table(recipe.Recipe), *_sections(sections)])
