@@ -87,7 +87,6 @@ def data_config_keys() -> str:
     sections = {
         "preprocess": schema.Preprocess,
         "preprocess.params": schema.Parameters,
-        "inputs": schema.Inputs,
         "inputs.GROUP": schema.GroupSection,
         "inputs.GROUP.vars": schema.Variable,
         "labels": schema.Labels,

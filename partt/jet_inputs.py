@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+PARTICLES = "pf"  # the usual name of the main collection
+
 
 @dataclass(frozen=True)
 class CollectionShape:
@@ -21,6 +23,7 @@ class CollectionShape:
     num_features: int
     has_momenta: bool = False
     num_coordinates: int = 0
+    others: Mapping[str, int] = field(default_factory=dict)  # further input group -> number of variables
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,16 @@ class InputShape:
 
     collections: Mapping[str, CollectionShape]
     jet_features: Mapping[str, int] = field(default_factory=dict)  # group -> number of features
+
+
+def main_collection(shape: InputShape) -> str:
+    """Return the name of the main collection: pf, or the first one with features, or the first one.
+
+    Inputs with features of jets only have none: an IndexError.
+    """
+    names = [name for name, collection in shape.collections.items() if collection.num_features]
+    names = [*names, *shape.collections]
+    return PARTICLES if PARTICLES in names else names[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +91,8 @@ class JetInputs:
 
     @property
     def main(self) -> Collection:
-        """The first collection: the particles of the jet."""
-        return next(iter(self.collections.values()))
+        """The particles of the jet (see `main_collection`)."""
+        return self.collections[main_collection(self.shape)]
 
     @property
     def lengths(self) -> Tensor:
@@ -96,6 +109,7 @@ class JetInputs:
                     collection.features.shape[1],
                     collection.momenta is not None,
                     0 if collection.points is None else collection.points.shape[1],
+                    {part: rows.shape[1] for part, rows in collection.others.items()},
                 )
                 for name, collection in self.collections.items()
             },
@@ -148,8 +162,9 @@ class PaddedInputs:
 
     @property
     def main(self) -> PaddedCollection:
-        """The first collection: the particles of the jet."""
-        return next(iter(self.collections.values()))
+        """The particles of the jet."""
+        shapes = {name: CollectionShape(item.features.shape[-1]) for name, item in self.collections.items()}
+        return self.collections[main_collection(InputShape(shapes))]
 
 
 def _padded(collection: Collection, min_slots: int) -> PaddedCollection:

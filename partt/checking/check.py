@@ -209,9 +209,10 @@ def _read_jets(
     for name in config.input_names:
         report.inputs.setdefault(name, ValueSummary(name)).add(variables[name])
     units.add(variables, batch)
-    full_lengths = batch.inputs.main.lengths + batch.num_cut
+    full_lengths = batch.inputs.lengths + batch.num_cut
     report.num_jets += len(batch)
-    report.num_without_particles += int((full_lengths == 0).sum())
+    if config.collections:
+        report.num_without_particles += int((full_lengths == 0).sum())
     report.num_cut_jets += int((batch.num_cut > 0).sum())
     report.num_bad_jets += int(batch.bad.sum())
     report.longest_jet = max(report.longest_jet, int(full_lengths.max()) if len(batch) else 0)

@@ -25,16 +25,20 @@ def jet_hashes(variables: Variables) -> npt.NDArray[np.uint64]:
     columns = {name: column for name, column in variables.branches.items() if isinstance(column, Jagged)}
     if not columns:
         return np.empty(0, np.uint64)
-    offsets = next(iter(columns.values())).offsets
-    filled = np.flatnonzero(np.diff(offsets))
-    result = np.diff(offsets)[filled].astype(np.uint64)
-    position = np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
+    result = np.zeros(variables.num_jets, dtype=np.uint64)
+    has_particles = np.zeros(variables.num_jets, dtype=bool)
     for name in sorted(columns):
+        offsets, lengths = columns[name].offsets, columns[name].lengths
+        position = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         mixed = (_bits(columns[name].contents) + GOLDEN) * (2 * position.astype(np.uint64) + np.uint64(1))
         mixed = (mixed ^ (mixed >> np.uint64(31))) * GOLDEN
-        result = (result ^ np.add.reduceat(mixed, offsets[filled])) * GOLDEN if len(filled) else result
+        filled = np.flatnonzero(lengths)
+        if len(filled):
+            result[filled] ^= np.add.reduceat(mixed, offsets[filled])
+        result = (result ^ lengths.astype(np.uint64)) * GOLDEN
         result ^= result >> np.uint64(29)
-    return result
+        has_particles[filled] = True
+    return result[has_particles]
 
 
 def find_duplicates(

@@ -29,7 +29,7 @@ class UnitCheck:
 
     def add(self, variables: Variables, batch: JetBatch) -> None:
         """Add the values of some jets of one file."""
-        if batch.inputs.main.momenta is not None:
+        if batch.inputs.collections and batch.inputs.main.momenta is not None:
             summary = self.jet_pt.setdefault(variables.url, ValueSummary("jet pT"))
             summary.add(_jet_pt(batch))
         for name, column in variables.branches.items():

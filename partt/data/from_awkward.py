@@ -36,7 +36,8 @@ class EventJets:
 def jets_of_events(config: DataConfig, names: Iterable[str], events: ak.Array) -> EventJets:
     """Find the branches of the given variables in an array whose innermost lists are particles.
 
-    Values per event, or of any other level above jets, are repeated for each jet.
+    Values per event, or of any other level above jets, are repeated for each jet. If the config has no
+    particles, the innermost values are those of jets.
     """
     wanted = sorted(branches_to_read(config, names) - set(config.file_magic))
     if not isinstance(events, ak.Array) or not events.fields:
@@ -47,19 +48,17 @@ def jets_of_events(config: DataConfig, names: Iterable[str], events: ak.Array) -
     paths = _find(list(_paths(events)), {name: renamed_branch(config, name) for name in wanted})
     arrays = {name: _field(events, path) for name, path in paths.items()}
     depth = max(array.ndim for array in arrays.values())
-    if depth < 2:
+    if depth < 2 and config.collections:
         raise DataError(f"the events have no list of particles: {', '.join(wanted)} are single numbers")
     deepest = next(name for name, array in arrays.items() if array.ndim == depth)
     counts: list[Array] = []
-    particles = arrays[deepest]
-    while particles.ndim > 2:
-        counts.append(ak.to_numpy(ak.num(particles, axis=1)))
-        particles = ak.flatten(particles, axis=1)
+    jets = arrays[deepest]
+    while jets.ndim > (2 if config.collections else 1):
+        counts.append(ak.to_numpy(ak.num(jets, axis=1)))
+        jets = ak.flatten(jets, axis=1)
     columns = {name: _of_jets(name, array, counts, deepest) for name, array in arrays.items()}
-    columns |= {name: np.zeros(len(particles)) for name in config.file_magic}  # no file name to match
-    return EventJets(
-        Variables(columns, config.formulas, "the events", np.arange(len(particles))), tuple(counts)
-    )
+    columns |= {name: np.zeros(len(jets)) for name in config.file_magic}  # no file name to match
+    return EventJets(Variables(columns, config.formulas, "the events", np.arange(len(jets))), tuple(counts))
 
 
 def _paths(array: ak.Array) -> Iterator[FieldPath]:

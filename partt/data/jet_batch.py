@@ -114,7 +114,15 @@ def _slice_inputs(inputs: JetInputs, first: int, last: int) -> JetInputs:
 def _join(parts: Sequence[Collection]) -> Collection:
     lengths = torch.cat([part.lengths for part in parts])
     offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    groups = {name: torch.cat([part.groups[name] for part in parts]) for name in parts[0].groups}
-    features, momenta, points = (groups.pop(name, None) for name in ("features", "momenta", "points"))
-    assert features is not None  # noqa: S101 (for mypy)
-    return Collection(features, offsets, momenta, points, groups)
+    return Collection(
+        features=torch.cat([part.features for part in parts]),
+        offsets=offsets,
+        momenta=_cat_or_none([part.momenta for part in parts]),
+        points=_cat_or_none([part.points for part in parts]),
+        others={name: torch.cat([part.others[name] for part in parts]) for name in parts[0].others},
+    )
+
+
+def _cat_or_none(tensors: Sequence[Tensor | None]) -> Tensor | None:
+    present = [tensor for tensor in tensors if tensor is not None]
+    return torch.cat(present) if present else None

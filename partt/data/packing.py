@@ -1,15 +1,18 @@
 """Variables -> JetBatch: standardised features, packed particles, no padding.
 
-Axes: N jets, T particles of all jets together, F features.
+Axes: N jets, T particles of a collection in all jets, F variables of a group.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from partt.data.config.data_config import PARTICLES, DataConfig, InputGroup
+from partt.data.config.data_config import CollectionInputs, DataConfig, InputGroup
 from partt.data.jagged import Array, Jagged
 from partt.data.jet_batch import JetBatch
 from partt.data.standardization import standardize, variables_to_fit
@@ -23,38 +26,51 @@ def pack(
     variables: Variables,
     *,
     labels: npt.NDArray[np.int64] | None = None,
+    targets: npt.NDArray[np.float32] | None = None,
     weights: npt.NDArray[np.float32] | None = None,
     dtype: npt.DTypeLike = np.float32,
 ) -> JetBatch:
     """Pack all jets of `variables`.
 
-    Jets longer than `length` are cut. NaN features become 0 and are counted. A jet with an infinite feature,
-    or a NaN or infinite momentum, is marked as bad, and all its inputs are 0.
+    Jets longer than `length` are cut, then particles whose mask is 0 are left out. NaN features become 0 and
+    are counted. A jet with an infinite feature, or a NaN or infinite momentum, is marked as bad, and all its
+    inputs are 0.
     """
     if to_fit := variables_to_fit(config):
         names = ", ".join(variable.name for variable in to_fit)
         raise ConfigError(f"preprocess.method is auto, but these variables are not fitted yet: {names}")
-    groups = {"particles": config.particles, "momenta": config.momenta, "points": config.points}
-    layout = _layout(config.particles, variables)
-    blocks = {name: _block(group, variables, layout, dtype) for name, group in groups.items() if group}
-    num_nan, bad = _clean(blocks, layout)
+    layouts = {name: _layout(collection, variables) for name, collection in config.collections.items()}
+    blocks = {}
+    for name, collection in config.collections.items():
+        for group in dict.fromkeys([collection.features, *collection.groups]):
+            may_be_nan = group is not collection.momenta
+            blocks[group.name] = _particle_block(
+                group, variables, layouts[name], dtype, may_be_nan=may_be_nan
+            )
+    per_jet = _Layout.of_jets(variables.num_jets)
+    blocks |= {
+        name: _jet_block(group, variables, per_jet, dtype) for name, group in config.jet_groups.items()
+    }
+    num_nan, bad = _clean(blocks.values(), variables.num_jets)
     # Filled feature by feature and transposed once: three times faster than filling rows.
-    rows = {name: torch.from_numpy(np.ascontiguousarray(block.T)) for name, block in blocks.items()}
-    num_jets = len(variables.entries)
-    particles = Collection(
-        features=rows["particles"],
-        offsets=torch.from_numpy(layout.offsets),
-        momenta=rows.get("momenta"),
-        points=rows.get("points"),
+    rows = {name: torch.from_numpy(np.ascontiguousarray(block.values.T)) for name, block in blocks.items()}
+    num_cut = sum((layout.num_cut for layout in layouts.values()), per_jet.num_cut)
+    inputs = JetInputs(
+        {
+            name: _collection(collection, rows, torch.from_numpy(layouts[name].offsets))
+            for name, collection in config.collections.items()
+        },
+        {name: rows[name] for name in config.jet_groups},
     )
     return JetBatch(
-        inputs=JetInputs({PARTICLES: particles}),
+        inputs=inputs,
         labels=None if labels is None else torch.from_numpy(labels),
-        weights=torch.ones(num_jets) if weights is None else torch.from_numpy(weights),
-        source_file=torch.zeros(num_jets, dtype=torch.int32),
+        targets=None if targets is None else torch.from_numpy(targets),
+        weights=torch.ones(variables.num_jets) if weights is None else torch.from_numpy(weights),
+        source_file=torch.zeros(variables.num_jets, dtype=torch.int32),
         source_entry=torch.from_numpy(variables.entries),
         bad=torch.from_numpy(bad),
-        num_cut=torch.from_numpy(layout.num_cut.astype(np.int32)),
+        num_cut=torch.from_numpy(num_cut.astype(np.int32)),
         num_nan=torch.from_numpy(num_nan),
     )
 
@@ -69,52 +85,127 @@ class _Layout:
     rows: npt.NDArray[np.int64] | None  # (T,) particles that are kept; None: all
     num_cut: npt.NDArray[np.int64]  # (N,)
 
-    @property
+    @classmethod
+    def of_jets(cls, num_jets: int) -> "_Layout":
+        """Return the layout of one value per jet."""
+        offsets = np.arange(num_jets + 1)
+        return cls("", offsets, offsets, None, np.zeros(num_jets, dtype=np.int64))
+
+    @cached_property
     def jet_of_row(self) -> npt.NDArray[np.int64]:
         """Which jet each particle belongs to (T,)."""
         return np.repeat(np.arange(len(self.num_cut)), np.diff(self.offsets))
 
 
-def _layout(particles: InputGroup, variables: Variables) -> _Layout:
-    first = particles.variables[0].name
-    column = _per_particle(variables, first)
-    lengths, longest = column.lengths, particles.length
+@dataclass(frozen=True)
+class _Block:
+    """The variables of an input group as the network takes them."""
+
+    values: Array  # (F, T)
+    layout: _Layout
+    may_be_nan: bool = True  # NaN becomes 0; otherwise the jet is bad
+
+
+def _layout(collection: CollectionInputs, variables: Variables) -> _Layout:
+    group = collection.groups[0] if collection.groups else collection.mask
+    assert group is not None  # noqa: S101 (a collection has at least one group)
+    first = group.variables[0].name
+    column = _per_particle(variables, first, group)
+    lengths, longest = column.lengths, collection.length
     if longest is None or len(lengths) == 0 or lengths.max() <= longest:
-        return _Layout(first, column.offsets, column.offsets, None, np.zeros_like(lengths))
-    kept = np.minimum(lengths, longest)
-    offsets = np.concatenate([[0], np.cumsum(kept)])
-    rows = np.arange(offsets[-1]) + np.repeat(column.offsets[:-1] - offsets[:-1], kept)
-    return _Layout(first, column.offsets, offsets, rows, lengths - kept)
+        layout = _Layout(first, column.offsets, column.offsets, None, np.zeros_like(lengths))
+    else:
+        kept = np.minimum(lengths, longest)
+        offsets = np.concatenate([[0], np.cumsum(kept)])
+        rows = np.arange(offsets[-1]) + np.repeat(column.offsets[:-1] - offsets[:-1], kept)
+        layout = _Layout(first, column.offsets, offsets, rows, lengths - kept)
+    if collection.mask is None or collection.mask_variable is None:
+        return layout
+    return _masked(layout, _contents(variables, collection.mask_variable, collection.mask, layout))
 
 
-def _block(group: InputGroup, variables: Variables, layout: _Layout, dtype: npt.DTypeLike) -> Array:
-    """Return the variables of an input group as the network takes them (F, T)."""
+def _masked(layout: _Layout, mask: Array) -> _Layout:
+    """Return a layout without the particles whose mask (T,) is 0 or NaN."""
+    kept = (mask != 0) & ~np.isnan(mask)
+    if kept.all():
+        return layout
+    lengths = np.bincount(layout.jet_of_row[kept], minlength=len(layout.num_cut))
+    rows = np.flatnonzero(kept) if layout.rows is None else layout.rows[kept]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return _Layout(layout.first, layout.branch_offsets, offsets, rows, layout.num_cut)
+
+
+def _particle_block(
+    group: InputGroup, variables: Variables, layout: _Layout, dtype: npt.DTypeLike, *, may_be_nan: bool
+) -> _Block:
     block = np.empty((len(group.variables), layout.offsets[-1]), dtype=dtype)
     for variable, out in zip(group.variables, block, strict=True):
-        column = _per_particle(variables, variable.name)
-        if column.offsets is not layout.branch_offsets:
-            _check_lengths(variables, variable.name, column, layout)
-        contents = column.contents if layout.rows is None else column.contents[layout.rows]
-        standardize(contents, variable, out)
-    return block
+        standardize(_contents(variables, variable.name, group, layout), variable, out)
+    return _Block(block, layout, may_be_nan)
 
 
-def _clean(blocks: dict[str, Array], layout: _Layout) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-    """Set NaN features and all inputs of bad jets to 0, in place; return NaNs per jet, and the bad jets."""
-    num_nan = np.zeros(len(layout.num_cut), dtype=np.int32)
-    bad = np.zeros(len(layout.num_cut), dtype=bool)
-    for name, block in blocks.items():
-        if np.isfinite(block).all():
+def _jet_block(group: InputGroup, variables: Variables, layout: _Layout, dtype: npt.DTypeLike) -> _Block:
+    """Return the variables of a group of jets; jets without a value get the pad value, as in weaver."""
+    block = np.empty((len(group.variables), variables.num_jets), dtype=dtype)
+    num_cut = np.zeros(variables.num_jets, dtype=np.int64)
+    for variable, out in zip(group.variables, block, strict=True):
+        column = variables[variable.name]
+        if not isinstance(column, Jagged):
+            standardize(column, variable, out)
             continue
-        if name != "momenta":
-            features, rows = np.nonzero(np.isnan(block))
-            block[features, rows] = 0
-            num_nan += np.bincount(layout.jet_of_row[rows], minlength=len(num_nan)).astype(np.int32)
-        bad[layout.jet_of_row[~np.isfinite(block).all(axis=0)]] = True
+        longest = int(column.lengths.max(initial=0))
+        if longest > 1 and group.length is None:
+            jet = int(column.lengths.argmax())
+            raise DataError(
+                f"{variables.url}, entry {variables.entries[jet]}: {variable.name} has {longest} values, but "
+                f"the input group {group.name} has one per jet, because its length is null; write "
+                f"`length: {longest}` for up to so many values, or `length: 1` for the first one"
+            )
+        filled = np.flatnonzero(column.lengths)
+        values = np.empty(len(filled), dtype=dtype)
+        standardize(column.contents[column.offsets[filled]], variable, values)
+        out[...] = 0 if group.wraps else variable.pad_value
+        out[filled] = values
+        np.maximum(num_cut, column.lengths - 1, out=num_cut)
+    layout.num_cut[...] += num_cut
+    return _Block(block, layout)
+
+
+def _collection(collection: CollectionInputs, rows: dict[str, Tensor], offsets: Tensor) -> Collection:
+    return Collection(
+        features=rows[collection.features.name],
+        offsets=offsets,
+        momenta=None if collection.momenta is None else rows[collection.momenta.name],
+        points=None if collection.points is None else rows[collection.points.name],
+        others={part: rows[group.name] for part, group in collection.others.items()},
+    )
+
+
+def _clean(blocks: Iterable[_Block], num_jets: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+    """Set NaN features and all inputs of bad jets to 0, in place; return NaNs per jet, and the bad jets."""
+    num_nan = np.zeros(num_jets, dtype=np.int32)
+    bad = np.zeros(num_jets, dtype=bool)
+    for block in blocks:
+        if np.isfinite(block.values).all():
+            continue
+        jet_of_row = block.layout.jet_of_row
+        if block.may_be_nan:
+            features, rows = np.nonzero(np.isnan(block.values))
+            block.values[features, rows] = 0
+            num_nan += np.bincount(jet_of_row[rows], minlength=num_jets).astype(np.int32)
+        bad[jet_of_row[~np.isfinite(block.values).all(axis=0)]] = True
     if bad.any():
-        for block in blocks.values():
-            block[:, bad[layout.jet_of_row]] = 0
+        for block in blocks:
+            block.values[:, bad[block.layout.jet_of_row]] = 0
     return num_nan, bad
+
+
+def _contents(variables: Variables, name: str, group: InputGroup, layout: _Layout) -> Array:
+    """Return the values (T,) of the particles that are kept."""
+    column = _per_particle(variables, name, group)
+    if column.offsets is not layout.branch_offsets:
+        _check_lengths(variables, name, column, layout)
+    return column.contents if layout.rows is None else column.contents[layout.rows]
 
 
 def _check_lengths(variables: Variables, name: str, column: Jagged, layout: _Layout) -> None:
@@ -124,12 +215,16 @@ def _check_lengths(variables: Variables, name: str, column: Jagged, layout: _Lay
         expected = int(layout.branch_offsets[jet + 1] - layout.branch_offsets[jet])
         raise DataError(
             f"{variables.url}, entry {variables.entries[jet]}: {name} has {int(column.lengths[jet])} values, "
-            f"but {layout.first} has {expected}; all inputs of a jet need one value for each of its particles"
+            f"but {layout.first} has {expected}; all inputs of a collection need one value for each of its "
+            "particles"
         )
 
 
-def _per_particle(variables: Variables, name: str) -> Jagged:
+def _per_particle(variables: Variables, name: str, group: InputGroup) -> Jagged:
     column = variables[name]
     if not isinstance(column, Jagged):
-        raise DataError(f"{variables.url}: {name} has one value per jet; inputs need one per particle")
+        raise DataError(
+            f"{variables.url}: {name} has one value per jet, but the input group {group.name} has one per "
+            "particle; move it to a group of its own with `length: 1`, such as jet_features"
+        )
     return column

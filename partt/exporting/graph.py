@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from partt.data.config.data_config import PARTICLES, InputGroup, InputVariable
+from partt.data.config.data_config import InputGroup, InputVariable
 from partt.data.jagged import Jagged, Table
 from partt.errors import ConfigError
 from partt.exporting.formulas import TorchVariables
-from partt.jet_inputs import PaddedCollection, PaddedInputs
+from partt.jet_inputs import PARTICLES, PaddedCollection, PaddedInputs
 from partt.model.heads import CLASSES
 from partt.model.network import Network
 from partt.tagger.onnx_file import NUM_PARTICLES, raw_branches
@@ -21,7 +21,17 @@ from partt.tagger.tagger_file import TorchTagger
 
 def exportable_network(tagger: TorchTagger) -> Network:
     """Return the network of a tagger; raise an error if it cannot be exported."""
-    network = tagger.network
+    network, config = tagger.network, tagger.data_config
+    if (
+        list(config.collections) != [PARTICLES]
+        or config.jet_groups
+        or config.main.mask_variable
+        or config.main.others
+    ):
+        raise ConfigError(
+            f"the inputs of this tagger are {', '.join(config.group_order)}; only taggers with pf_features, "
+            "pf_vectors, pf_points, and a pf_mask that is 1 for every particle, can be exported"
+        )
     if not network.backbone.has_padded_twin:
         raise ConfigError(
             f"the network {network.name} cannot be exported: {type(network.backbone).__name__} has no method "

@@ -16,7 +16,7 @@ def preprocess_text(config: DataConfig) -> str:
 
 def preprocess_json(config: DataConfig) -> dict[str, Any]:
     """Return the order, scales and limits of all inputs."""
-    groups = config.inputs.groups
+    groups = config.inputs
     described: dict[str, Any] = {
         "output_names": list(config.labels.value),
         "input_names": list(groups),

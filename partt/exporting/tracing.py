@@ -49,7 +49,7 @@ def trace(tagger: TorchTagger, inputs: InputKind, opset: int) -> Any:
 def input_axes(tagger: TorchTagger, inputs: InputKind) -> Axes:
     """Return the axes of every input, in the order of the inputs."""
     if inputs == "standardised":
-        groups = tagger.data_config.inputs.groups
+        groups = tagger.data_config.inputs
         axes: Axes = {name: ("jets", len(group.vars), "particles") for name, group in groups.items()}
         return axes if "pf_mask" in axes else axes | {"pf_mask": ("jets", 1, "particles")}
     axes = {NUM_PARTICLES: ("jets",)}

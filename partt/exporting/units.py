@@ -18,7 +18,7 @@ _OTHER = "as in the files that the tagger was trained on"
 def input_units(config: DataConfig, inputs: InputKind) -> dict[str, str]:
     """Return the unit of every input by name."""
     if inputs == "standardised":
-        return {name: "GeV" if name == "pf_vectors" else "1" for name in config.inputs.groups}
+        return {name: "GeV" if name == "pf_vectors" else "1" for name in config.inputs}
     momenta = [variable.name for variable in config.momenta.variables] if config.momenta else []
     known = {name: "GeV" for name in branches_to_read(config, momenta) if name in momenta}
     units = {branch: known.get(name) or _by_name(name) for name, branch in raw_branches(config).items()}

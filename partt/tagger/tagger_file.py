@@ -229,7 +229,7 @@ def read_tagger(path: Path) -> TorchTagger:
         weights = renamed_from_format_1(weights)
         expected = {CLASSES: tensors["reference.logits"]} if "reference.logits" in tensors else {}
     network = _build(path, header, data_config, weights)
-    reference_jets = _reference_columns(path, tensors, data_config.particles.length)
+    reference_jets = _reference_columns(path, tensors, data_config)
     tasks = header.tasks or (classes_task(len(header.class_names)),)
     tagger = TorchTagger(network, data_config, reference_jets, header.versions, tasks, metadata["sha256"])
     _check_reference(path, tagger, expected)
@@ -315,8 +315,8 @@ def _build(path: Path, header: _Header, data_config: DataConfig, weights: Mappin
     return network.eval()
 
 
-def _reference_columns(path: Path, tensors: Mapping[str, Tensor], cut: int | None) -> Table:
-    """Return the reference jets, of which the network takes the first `cut` particles."""
+def _reference_columns(path: Path, tensors: Mapping[str, Tensor], data_config: DataConfig) -> Table:
+    """Return the reference jets; too many pairs of particles are an error."""
     columns: dict[str, Column] = {}
     for name, tensor in tensors.items():
         if not name.startswith("reference.contents."):
@@ -335,9 +335,11 @@ def _reference_columns(path: Path, tensors: Mapping[str, Tensor], cut: int | Non
         raise DataError(f"{path} is damaged: it has no reference jets")
     if len(numbers) > 1:
         raise DataError(f"{path} is damaged: its reference jets have columns of different lengths")
-    lengths = [column.lengths.astype(float) for column in columns.values() if isinstance(column, Jagged)]
-    pairs = [(np.minimum(of_jets, cut or np.inf) ** 2).sum() for of_jets in lengths]
-    if max([*numbers, *pairs]) > MAX_REFERENCE_PAIRS:
+    lengths = [column.lengths for column in columns.values() if isinstance(column, Jagged)]
+    longest = np.max([np.zeros(max(numbers)), *lengths], axis=0)
+    cuts = [collection.length or np.inf for collection in data_config.collections.values()]
+    num_particles = np.sum([np.minimum(longest, cut) for cut in cuts], axis=0)
+    if max(*numbers, np.sum(num_particles**2)) > MAX_REFERENCE_PAIRS:
         raise DataError(f"{path} is damaged: its reference jets have too many particles")
     return columns
 

@@ -43,10 +43,24 @@ def _check_fit(path: str | Path, tagger: TorchTagger, recipe: Recipe, config: Da
             f"--init-from {path}: the network of the tagger is {tagger.network_name}, that of the recipe is "
             f"{recipe.model.name}"
         )
-    theirs = [variable.name for variable in tagger.data_config.particles.variables]
-    ours = [variable.name for variable in config.particles.variables]
-    if theirs != ours:
+    theirs, ours = _features(tagger.data_config), _features(config)
+    if list(theirs) != list(ours):
         raise ConfigError(
-            f"--init-from {path}: the features of the tagger are {', '.join(theirs)}; those of "
+            f"--init-from {path}: the inputs of the tagger are {', '.join(theirs)}; those of "
             f"{recipe.data_config} are {', '.join(ours)}"
         )
+    for name, features in theirs.items():
+        if features != ours[name]:
+            raise ConfigError(
+                f"--init-from {path}: the features of the tagger are {', '.join(features)} in {name}; those "
+                f"of {recipe.data_config} are {', '.join(ours[name])}"
+            )
+
+
+def _features(config: DataConfig) -> dict[str, list[str]]:
+    """Return the names of the features by input group."""
+    groups = [collection.features for collection in config.collections.values()]
+    return {
+        group.name: [variable.name for variable in group.variables]
+        for group in (*groups, *config.jet_groups.values())
+    }

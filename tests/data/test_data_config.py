@@ -383,34 +383,15 @@ QUOTES = " (YAML reads yes, no, on, off as true or false: put the word in quotes
             "length: 128",
             "lenght: 128",
             (
-                "6: inputs.pf_features.lenght: unknown key (did you mean 'length'?); known here: "
+                "5: inputs.pf_features.length: this key is needed\n"
+                "c.yaml:6: inputs.pf_features.lenght: unknown key (did you mean 'length'?); known here: "
                 "length, pad_mode, vars"
             ),
         ),
-        ("length: 128", "length: 64", "11: inputs.pf_vectors.length: must be the same in all input groups"),
         (
-            "pf_vectors:",
-            "sv_features:",
-            (
-                "10: inputs.sv_features: not supported: partt reads one collection of particles, in the "
-                "input groups pf_points, pf_features, pf_vectors, pf_mask; remove this group"
-            ),
-        ),
-        (
-            "pf_vectors:",
-            "pf_vector:",
-            (
-                "10: inputs.pf_vector: unknown key (did you mean 'pf_vectors'?); "
-                "known here: pf_points, pf_features, pf_vectors, pf_mask"
-            ),
-        ),
-        (
-            "ak.ones_like(part_px)",
-            "part_px > 0",
-            (
-                "15: inputs.pf_mask.vars[0]: partt supports no mask but that of padding: "
-                "define it as ak.ones_like(a branch)"
-            ),
+            "length: 128",
+            "length: 64",
+            "11: inputs.pf_vectors.length: must be the same as in pf_features (64): both belong to the particles pf",
         ),
         ("  pf_mask:", "  pf_mask:\n    pad_mode: wrap", "14: inputs.pf_mask.pad_mode: must be constant"),
         (

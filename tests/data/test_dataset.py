@@ -376,7 +376,10 @@ def test_a_jet_variable_as_input(tmp_path):
     options = yaml.safe_load(shipped_file("data_configs", "jetclass_full").read_text())
     options["inputs"]["pf_features"]["vars"].append(["jet_pt", None])
     file = InputFile("", str(write_jets(tmp_path / "a.root", 5)))
-    with pytest.raises(DataError, match="a.root: jet_pt has one value per jet; inputs need one per particle"):
+    with pytest.raises(
+        DataError,
+        match="a.root: jet_pt has one value per jet, but the input group pf_features has one per particle",
+    ):
         read_chunk(open_all([file], config_with(tmp_path, **options)), 0, 0, 5)
 
 

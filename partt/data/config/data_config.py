@@ -1,7 +1,6 @@
 """Data configs: inputs, labels, selection and weights of jets, in weaver's YAML schema."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -11,10 +10,21 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from partt.config import KeyFault, Record, load_record, shipped_file
+from partt.data.config.input_groups import (
+    MASK,
+    VECTORS,
+    CollectionInputs,
+    InputGroup,
+    InputVariable,
+    by_collection,
+    collection_of,
+    split_name,
+)
 from partt.data.config.sections import (
     Bucketing,
     FormulaText,
-    Inputs,
+    GroupName,
+    GroupSection,
     Labels,
     Name,
     Names,
@@ -30,12 +40,10 @@ from partt.data.config.sections import (
 from partt.data.formulas.definitions import check_definitions, parse_definitions
 from partt.data.formulas.expressions import Formula, inline, parse_formula
 from partt.data.formulas.grammar import function_name
-from partt.jet_inputs import CollectionShape, InputShape
-
-PARTICLES = "pf"  # name of the collection of particles
+from partt.jet_inputs import InputShape, main_collection
 
 __all__ = [
-    "PARTICLES",
+    "CollectionInputs",
     "DataConfig",
     "InputGroup",
     "InputVariable",
@@ -43,27 +51,6 @@ __all__ = [
     "branches_to_read",
     "load_data_config",
 ]
-
-
-@dataclass(frozen=True)
-class InputVariable:
-    """A feature and its standardisation: (x - subtract_by) * multiply_by, then clipped."""
-
-    name: str
-    subtract_by: float | None = None  # None: raw, neither scaled nor clipped
-    multiply_by: float = 1
-    clip_min: float = -5
-    clip_max: float = 5
-    to_fit: bool = False  # subtract_by and multiply_by are not fitted to the data yet
-
-
-@dataclass(frozen=True)
-class InputGroup:
-    """The variables of one input group; jets are cut after `length` particles."""
-
-    name: str  # as in the config: pf_features, pf_vectors, pf_points
-    length: int | None
-    variables: tuple[InputVariable, ...]
 
 
 def _none_as_empty(value: Any) -> Any:
@@ -100,7 +87,8 @@ class DataConfig(Record):
     )
     """new variable -> formula, in any order"""
     preprocess: Annotated[Preprocess, Empty] = Preprocess()
-    inputs: Inputs
+    inputs: Annotated[Mapping[GroupName, GroupSection], Few] = Field(min_length=1)
+    """input group -> its variables"""
     labels: Labels
     observers: Annotated[Names, NoNames] = ()
     """variables that `partt predict` copies to its outputs"""
@@ -113,44 +101,74 @@ class DataConfig(Record):
     # --- access for the rest of the data layer ---
 
     @property
+    def group_order(self) -> tuple[str, ...]:
+        """The names of all input groups, masks included, in the order of the config."""
+        return tuple(self.inputs)
+
+    @cached_property
+    def collections(self) -> Mapping[str, CollectionInputs]:
+        """The collections of particles by name, in the order of the config."""
+        collections = {}
+        for name, parts in self._by_collection.items():
+            groups = {part: self._group(group) for part, group in parts.items()}
+            collections[name] = collection_of(name, groups, self._mask_variable(groups.get(MASK)))
+        return collections
+
+    @cached_property
+    def jet_groups(self) -> Mapping[str, InputGroup]:
+        """The input groups with one value per jet, by name."""
+        of_particles = {name for parts in self._by_collection.values() for name in parts.values()}
+        return {name: self._group(name) for name in self.inputs if name not in of_particles}
+
+    @property
+    def main(self) -> CollectionInputs:
+        """The main collection: pf, or the first one with features."""
+        return self.collections[main_collection(self.input_shape)]
+
+    @property
     def particles(self) -> InputGroup:
-        """The features of the particles."""
-        return self._groups["pf_features"]
+        """The features of the main collection."""
+        return self.main.features
 
     @property
     def momenta(self) -> InputGroup | None:
-        """The four variables px, py, pz, energy, raw; None for networks without pair features."""
-        return self._groups.get("pf_vectors")
+        """The four-momenta of the main collection; None for networks without pair features."""
+        return self.main.momenta
 
     @property
     def points(self) -> InputGroup | None:
-        """The two coordinates, for networks that use them."""
-        return self._groups.get("pf_points")
+        """The coordinates of the main collection, for networks that use them."""
+        return self.main.points
 
     @property
     def groups(self) -> tuple[InputGroup, ...]:
-        """The input groups of the config, out of particles, momenta and points."""
-        return tuple(group for group in (self.particles, self.momenta, self.points) if group is not None)
+        """The groups that give inputs: all but masks."""
+        of_particles = [group for collection in self.collections.values() for group in collection.groups]
+        return (*of_particles, *self.jet_groups.values())
 
     @property
     def input_shape(self) -> InputShape:
         """Names and sizes of the network's inputs."""
-        particles = CollectionShape(
-            len(self.particles.variables),
-            self.momenta is not None,
-            0 if self.points is None else len(self.points.variables),
+        return InputShape(
+            {name: collection.shape for name, collection in self.collections.items()},
+            {name: len(group.variables) for name, group in self.jet_groups.items()},
         )
-        return InputShape({PARTICLES: particles})
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The variables of all input groups, each once."""
-        return tuple(dict.fromkeys(variable.name for group in self.groups for variable in group.variables))
+        """The variables that the inputs need, each once."""
+        inputs = [variable.name for group in self.groups for variable in group.variables]
+        masks = [collection.mask_variable for collection in self.collections.values()]
+        return tuple(dict.fromkeys([*inputs, *(name for name in masks if name is not None)]))
 
     @property
     def resolved_variables(self) -> Mapping[str, InputVariable]:
-        """The variables of all inputs, including the mask, by name."""
-        return {variable.name: variable for group in self._groups.values() for variable in group.variables}
+        """The variables of all inputs, including masks, by name."""
+        return {
+            variable.name: self._resolve(variable)
+            for group in self.inputs.values()
+            for variable in group.vars
+        }
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -197,7 +215,7 @@ class DataConfig(Record):
     def with_parameters(self, fitted: Mapping[str, InputVariable]) -> "DataConfig":
         """Return the config with the numbers of fitted variables, as in weaver's *.auto.yaml."""
         params = {}
-        for group in self.inputs.groups.values():
+        for group in self.inputs.values():
             for variable in group.vars:
                 known = fitted.get(variable.name) or self._resolve(variable)
                 params[variable.name] = Parameters(
@@ -221,9 +239,8 @@ class DataConfig(Record):
     def to_yaml(self) -> str:
         """Return the config as YAML that loads back equal, here and in weaver."""
         data = self.model_dump(mode="python")
-        for name, group in self.inputs.groups.items():
+        for name, group in self.inputs.items():
             data["inputs"][name]["vars"] = [variable.as_written() for variable in group.vars]
-        data["inputs"] = {name: group for name, group in data["inputs"].items() if group is not None}
         return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=110, default_flow_style=None)
 
     # --- checks across sections, and cached values ---
@@ -231,9 +248,7 @@ class DataConfig(Record):
     @model_validator(mode="after")
     def _check_inputs(self) -> "DataConfig":
         seen: dict[str, InputVariable] = {}
-        for name, group in self.inputs.groups.items():
-            if group.length != self.inputs.pf_features.length:
-                raise KeyFault(("inputs", name, "length"), "must be the same in all input groups")
+        for name, group in self.inputs.items():
             for position, variable in enumerate(group.vars):
                 key = ("inputs", name, "vars", position)
                 params = self.preprocess.params
@@ -242,36 +257,35 @@ class DataConfig(Record):
                 resolved = self._resolve(variable)
                 if seen.setdefault(variable.name, resolved) != resolved:
                     raise KeyFault(key, f"{variable.name!r} is already in `inputs` with other parameters")
-                if name == "pf_vectors" and (resolved.to_fit or resolved.subtract_by is not None):
-                    raise KeyFault(
-                        key,
-                        f"pair features need momenta in GeV, not scaled: write [{variable.name}, null]",
-                    )
-        self._check_sizes()
+        for parts in self._by_collection.values():
+            self._check_collection(parts)
         return self
 
-    def _check_sizes(self) -> None:
-        for name, size, meaning in (
-            ("pf_vectors", 4, "px, py, pz, energy"),
-            ("pf_points", 2, "two coordinates"),
-            ("pf_mask", 1, "the mask"),
-        ):
-            group = self.inputs.groups.get(name)
-            if group is not None and len(group.vars) != size:
+    def _check_collection(self, parts: Mapping[str, str]) -> None:
+        first = next(iter(parts.values()))
+        for part, name in parts.items():
+            group = self.inputs[name]
+            if group.length != self.inputs[first].length:
+                raise KeyFault(
+                    ("inputs", name, "length"),
+                    f"must be the same as in {first} ({self.inputs[first].length}): both belong to the "
+                    f"particles {split_name(name)[0]}",
+                )
+            size = {VECTORS: 4, MASK: 1}.get(part, len(group.vars))
+            if len(group.vars) != size:
+                meaning = {VECTORS: "px, py, pz, energy", MASK: "the mask"}[part]
                 raise KeyFault(
                     ("inputs", name, "vars"), f"should be {meaning}, found {len(group.vars)} variables"
                 )
-        mask = self.inputs.pf_mask
-        if mask is None:
-            return
-        if mask.pad_mode != "constant":
-            raise KeyFault(("inputs", "pf_mask", "pad_mode"), "must be constant")
-        formula = self.formulas.get(mask.vars[0].name)
-        if formula is None or function_name(formula.tree) not in {"ak.ones_like", "np.ones_like"}:
-            raise KeyFault(
-                ("inputs", "pf_mask", "vars", 0),
-                "partt supports no mask but that of padding: define it as ak.ones_like(a branch)",
-            )
+            for position, variable in enumerate(group.vars if part == VECTORS else ()):
+                resolved = self._resolve(variable)
+                if resolved.to_fit or resolved.subtract_by is not None:
+                    raise KeyFault(
+                        ("inputs", name, "vars", position),
+                        f"pair features need momenta in GeV, not scaled: write [{variable.name}, null]",
+                    )
+            if part == MASK and group.pad_mode != "constant":
+                raise KeyFault(("inputs", name, "pad_mode"), "must be constant")
 
     @model_validator(mode="after")
     def _check_labels(self) -> "DataConfig":
@@ -286,11 +300,22 @@ class DataConfig(Record):
         return self
 
     @cached_property
-    def _groups(self) -> Mapping[str, InputGroup]:
-        return {
-            name: InputGroup(name, group.length, tuple(self._resolve(variable) for variable in group.vars))
-            for name, group in self.inputs.groups.items()
-        }
+    def _by_collection(self) -> Mapping[str, Mapping[str, str]]:
+        return by_collection({name: group.length for name, group in self.inputs.items()})
+
+    def _group(self, name: str) -> InputGroup:
+        group = self.inputs[name]
+        variables = tuple(self._resolve(variable) for variable in group.vars)
+        return InputGroup(name, group.length, variables, wraps=group.pad_mode == "wrap")
+
+    def _mask_variable(self, mask: InputGroup | None) -> str | None:
+        """Return the variable of a mask; None if it is 1 for every particle."""
+        if mask is None:
+            return None
+        name = mask.variables[0].name
+        formula = self.formulas.get(name)
+        is_one = formula is not None and function_name(formula.tree) in {"ak.ones_like", "np.ones_like"}
+        return None if is_one else name
 
     @cached_property
     def _train_selection(self) -> Formula | None:
@@ -317,13 +342,16 @@ class DataConfig(Record):
             numbers = self.preprocess.params[variable.name]
             to_fit = numbers.center == "auto" and not exempt
             center = None if isinstance(numbers.center, str) else numbers.center
-            return InputVariable(variable.name, center, numbers.scale, numbers.min, numbers.max, to_fit)
+            return InputVariable(
+                variable.name, center, numbers.scale, numbers.min, numbers.max, numbers.pad_value, to_fit
+            )
         return InputVariable(
             variable.name,
             variable.subtract_by,
             variable.multiply_by,
             variable.clip_min,
             variable.clip_max,
+            variable.pad_value,
             to_fit=variable.is_bare and self.preprocess.method == "auto" and not exempt,
         )
 

@@ -103,6 +103,7 @@ def _check_limits(clip_min: float, clip_max: float) -> None:
 
 ShortText = Annotated[str, Field(max_length=MAX_NAME)]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+GroupName = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_]+$")]
 FormulaText = Annotated[str, AfterValidator(_formula)]
 Selection = Annotated[FormulaText | None, BeforeValidator(lambda text: None if text == "" else text)]
 Regex = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(_regex)]
@@ -156,7 +157,7 @@ class Variable(Record):
     clip_max: float = 5
     """the result is clipped at clip_min and clip_max"""
     pad_value: float = 0
-    """for weaver; partt does not pad"""
+    """value of jets without any, in groups with one value per jet; partt does not pad particles"""
     is_bare: bool = False  # without subtract_by: raw if manual, fitted if auto
 
     @model_validator(mode="before")
@@ -186,45 +187,21 @@ class Variable(Record):
 
 
 class GroupSection(Record):
-    """An input group."""
+    """An input group, called COLLECTION_PART; their order is that of the network's inputs.
 
-    length: int | None = Field(default=None, ge=1)
-    """maximum number of particles, after which jets are cut; the same in all input groups; null: no limit"""
+    The parts of a collection of particles (pf, sv, ...) are `features`; `vectors`: px, py, pz, energy in GeV,
+    raw, for pair features; `points`: coordinates, for nearest neighbours; `mask`: one variable, which is 0
+    for particles to leave out. Other parts are further blocks of variables. A group of `length` 1 or null
+    whose collection has no vectors, points or mask has one value per jet; `pf` has one per particle.
+    """
+
+    length: int | None = Field(ge=1)
+    """maximum number of particles, after which jets are cut, the same in all groups of a collection; null: no
+    limit; 1 or null: one value per jet"""
     pad_mode: Annotated[Literal["constant", "wrap"], BeforeValidator(_lower)] = "constant"
     """for weaver; partt does not pad"""
     vars: Tuple[Variable] = Field(min_length=1)
     """each a name, or [name, subtract_by, multiply_by, clip_min, clip_max, pad_value]"""
-
-
-class Inputs(Record):
-    """The input groups of one collection of particles."""
-
-    pf_points: GroupSection | None = None
-    """two coordinates, for nearest neighbours (ParticleNet)"""
-    pf_features: GroupSection
-    """features of a particle, in the order of the network's input"""
-    pf_vectors: GroupSection | None = None
-    """px, py, pz, energy in GeV, raw, for pair features"""
-    pf_mask: GroupSection | None = None
-    """for weaver: a variable that is 1 for every particle"""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_collection(cls, value: Any) -> Any:
-        for name in value if isinstance(value, dict) else ():
-            if not str(name).startswith("pf_"):
-                raise KeyFault(
-                    (name,),
-                    "not supported: partt reads one collection of particles, in the input groups "
-                    f"{', '.join(cls.model_fields)}; remove this group",
-                )
-        return value
-
-    @property
-    def groups(self) -> dict[str, GroupSection]:
-        """The input groups of the config, by name."""
-        groups = {name: getattr(self, name) for name in type(self).model_fields}
-        return {name: group for name, group in groups.items() if group is not None}
 
 
 class Labels(Record):

@@ -20,7 +20,7 @@ from partt.data.jet_batch import PER_JET, JetBatch
 from partt.errors import OutputError
 from partt.jet_inputs import Collection, JetInputs
 
-LAYOUT = 2  # to be increased when the meaning of a stored tensor changes
+LAYOUT = 3  # to be increased when the meaning of a stored tensor changes
 
 
 class BatchCache:
@@ -28,6 +28,7 @@ class BatchCache:
 
     def __init__(self, cache: Path, config: DataConfig) -> None:
         self.folder = cache / _digest(LAYOUT, config.to_yaml())
+        self.collections, self.jet_groups = tuple(config.collections), tuple(config.jet_groups)
         self.fault = ""  # why the last chunk could not be written; then no more are
         self.is_reported = False
         self._verified: set[Path] = set()  # by this object: contents are hashed once, not in every pass
@@ -61,40 +62,46 @@ class BatchCache:
         if path not in self._verified and digest != _contents_digest(tensors):
             return None
         self._verified.add(path)
-        return _from_tensors(tensors)
+        return self._from_tensors(tensors)
+
+    def _from_tensors(self, tensors: Mapping[str, Tensor]) -> JetBatch:
+        per_jet: dict[str, Any] = {name: tensors.get(name) for name in PER_JET}
+        collections = {}
+        for name in self.collections:
+            own = {
+                key.removeprefix(start): tensor
+                for key, tensor in tensors.items()
+                if key.startswith(start := f"particles/{name}/")
+            }
+            collections[name] = Collection(
+                features=own["features"],
+                offsets=own["offsets"],
+                momenta=own.get("momenta"),
+                points=own.get("points"),
+                others={
+                    key.removeprefix("others/"): rows
+                    for key, rows in own.items()
+                    if key.startswith("others/")
+                },
+            )
+        jet_features = {name: tensors[f"jet/{name}"] for name in self.jet_groups}
+        return JetBatch(inputs=JetInputs(collections, jet_features), **per_jet)
 
 
 def _to_tensors(batch: JetBatch) -> dict[str, Tensor]:
-    """Return the tensors of a batch, named FIELD, jet/GROUP or particles/COLLECTION/GROUP."""
+    """Return the tensors of a batch: FIELD, jet/GROUP, particles/COLLECTION/PART or .../others/PART."""
     tensors = {name: value for name in PER_JET if (value := getattr(batch, name)) is not None}
     tensors |= {f"jet/{name}": group for name, group in batch.inputs.jet_features.items()}
     for name, collection in batch.inputs.collections.items():
-        groups = {"offsets": collection.offsets, **collection.groups}
-        tensors |= {f"particles/{name}/{group}": rows for group, rows in groups.items()}
+        named: dict[str, Tensor | None] = {
+            "offsets": collection.offsets,
+            "features": collection.features,
+            "momenta": collection.momenta,
+            "points": collection.points,
+            **{f"others/{part}": rows for part, rows in collection.others.items()},
+        }
+        tensors |= {f"particles/{name}/{part}": rows for part, rows in named.items() if rows is not None}
     return tensors
-
-
-def _from_tensors(tensors: Mapping[str, Tensor]) -> JetBatch:
-    per_jet: dict[str, Any] = {name: tensors.get(name) for name in PER_JET}
-    jet_features: dict[str, Tensor] = {}
-    groups: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        match name.split("/"):
-            case ["jet", group]:
-                jet_features[group] = tensor
-            case ["particles", collection, group]:
-                groups.setdefault(collection, {})[group] = tensor
-    collections = {
-        name: Collection(
-            features=own.pop("features"),
-            offsets=own.pop("offsets"),
-            momenta=own.pop("momenta", None),
-            points=own.pop("points", None),
-            others=own,
-        )
-        for name, own in groups.items()
-    }
-    return JetBatch(inputs=JetInputs(collections, jet_features), **per_jet)
 
 
 def _contents_digest(tensors: Mapping[str, Tensor]) -> str:
