@@ -224,13 +224,14 @@ def _first_jets(source: JetSource, chunk: Chunk, num_jets: int) -> Variables:
 
 
 def _files(source: JetSource, index: JetIndex) -> dict[str, Any]:
-    jets = index.class_counts.sum(axis=1).tolist()
     return {
         "split": None if source.split is None else source.split.describe(),
         "files": _by_public_name(
             {
                 file.url: [sample, file.identity, file.num_entries, num_jets]
-                for file, sample, num_jets in zip(source.files, source.samples, jets, strict=True)
+                for file, sample, num_jets in zip(
+                    source.files, source.samples, index.jets_by_file, strict=True
+                )
             }
         ),
     }

@@ -320,7 +320,10 @@ QUOTES = " (YAML reads yes, no, on, off as true or false: put the word in quotes
         (
             "- part_eta",
             "- [part_pt, 1.8, 0.7]",
-            "9: inputs.pf_features.vars[1]: 'part_pt' is already in `inputs` with other parameters",
+            (
+                "9: inputs.pf_features.vars[1]: 'part_pt' is already in `inputs` with other parameters; give it "
+                "a second name in new_variables"
+            ),
         ),
         (
             "[part_px, null]",
