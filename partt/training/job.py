@@ -15,12 +15,11 @@ from partt.data.files.lists import InputFile
 from partt.data.jagged import Table
 from partt.data.jet_batch import concatenate
 from partt.data.packing import pack
-from partt.data.reading.batches import ordered_batches
 from partt.data.reading.jet_index import JetIndex, build_index, build_indexes
 from partt.data.reading.jet_source import JetSource, open_source
-from partt.data.reading.read_plan import Chunk
+from partt.data.reading.read_plan import Chunk, spread_jets
 from partt.data.reading.splitting import Split
-from partt.data.variables import Variables, read_variables, select
+from partt.data.variables import Variables, read_variables, select, targets_of
 from partt.errors import ConfigError, DataError, ParttError, without_secrets
 from partt.jet_inputs import JetInputs
 from partt.jobs.progress import Progress
@@ -204,8 +203,22 @@ def typical_jets(source: JetSource, index: JetIndex) -> JetInputs:
 
 def _some_targets(source: JetSource, index: JetIndex) -> Targets:
     """Read the targets of some selected jets, spread over classes and files (N, R)."""
-    batches = ordered_batches(source, index, batch_size=1024, max_jets=NUM_FIT_JETS, unit_jets=1024)
-    return np.concatenate([batch.targets.numpy() for batch in batches if batch.targets is not None])
+    config, targets = source.config, []
+    selection = config.selection_for("train")
+    names = {*config.target_variables, *(selection.names if selection else ())}
+    for chunk, num_jets in zip(index.chunks, spread_jets(index.chunks, NUM_FIT_JETS), strict=True):
+        if not num_jets:
+            continue
+        try:
+            variables = read_variables(config, names, source.files[chunk.file], chunk.start, chunk.stop)
+            found = targets_of(config, select(config, variables, "train"))
+        except DataError:
+            if not source.on_bad_file.skip:
+                raise
+            continue
+        if found is not None:
+            targets.append(found[:num_jets])
+    return np.concatenate(targets) if targets else np.empty((0, len(config.target_names)))
 
 
 def _first_jets(source: JetSource, chunk: Chunk, num_jets: int) -> Variables:

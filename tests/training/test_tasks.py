@@ -1,38 +1,40 @@
 """Several tasks in one run: objectives from recipes, runs that resume, taggers that list their outputs."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
+import yaml
 from test_distributed import run_two
 from test_fit import assert_same_run, metrics_of
 
+from jets import CLASSES
+from partt.cli.main import main
 from partt.data.config.data_config import DataConfig, load_data_config
+from partt.data.files.lists import InputFile
 from partt.errors import ConfigError, DataError
 from partt.jobs.metrics_file import read_metrics
-from partt.model.grouping import jet_of_row
 from partt.model.tasks import Task, classes_task
 from partt.tagger.loading import load_tagger, load_torch_tagger
+from partt.training.job import open_job
 from partt.training.objectives.classification import Classification
-from partt.training.objectives.regression import Regression
-from partt.training.objectives.sum_of_tasks import SumOfTasks, Term
 from partt.training.objectives.tasks_of_recipe import make_objective, with_fitted_scales
-from training_jobs import run_job, stop_after, tiny_job, tiny_recipe
+from partt.training.recipe import load_recipe
+from small_networks import SMALL
+from training_jobs import TINY_RECIPE, run_job, stop_after, tiny_job, tiny_recipe
+
+TARGETS = {"mass": "jet_sdmass", "mass_mask": "jet_nparticles > 20", "ln_pt": "np.log(jet_pt)"}
+PFN = {"name": "pfn", "settings": {key: list(value) for key, value in SMALL["pfn"][1].items()}}
 
 
-class ConfigWithTargets(DataConfig):
-    """A data config with two targets."""
-
-    @property
-    def target_names(self) -> tuple[str, ...]:
-        return ("mass", "pt_ratio")
+def config_with(labels) -> DataConfig:
+    data = yaml.safe_load(load_data_config("jetclass_kin").to_yaml())
+    return DataConfig.model_validate({**data, "labels": labels})
 
 
 def config_with_targets(**changes) -> DataConfig:
-    config = load_data_config("jetclass_kin")
-    fields = {name: getattr(config, name) for name in DataConfig.model_fields}
-    return ConfigWithTargets(**{**fields, **changes})
+    """Return a config of ten classes, the mass of some jets, and ln pT of all."""
+    flags = [f"label_{name}" for name in CLASSES]
+    return config_with({"type": "hybrid", "value": flags, "value_custom": {**TARGETS, **changes}})
 
 
 def objective_of(config=None, **tasks):
@@ -53,18 +55,18 @@ def test_all_kinds_of_tasks():
         regressions={
             "mass": {"weight": 5.0, "shift": 90.0, "scale": 20.0, "unit": "GeV"},
             "resolution": {"target": "mass", "loss": "gaussian", "per_class": "residual"},
-            "pt_ratio": {"loss": "quantile", "quantiles": [0.1, 0.5], "per_class": True},
+            "ln_pt": {"loss": "quantile", "quantiles": [0.1, 0.5], "per_class": True},
         },
     )
-    assert objective.heads == {"classes": 10, "mass": 1, "resolution": 22, "pt_ratio": 20}
+    assert objective.heads == {"classes": 10, "mass": 1, "resolution": 22, "ln_pt": 20}
     assert {name: term.weight for name, term in objective.terms.items()} == {
-        "classes": 0.5, "mass": 5.0, "resolution": 1.0, "pt_ratio": 1.0,
+        "classes": 0.5, "mass": 5.0, "resolution": 1.0, "ln_pt": 1.0,
     }  # fmt: skip
-    classes, mass, resolution, ratio = objective.tasks
+    classes, mass, resolution, ln_pt = objective.tasks
     assert classes == classes_task(10)
     assert mass == Task(name="mass", kind="value", target="mass", shift=90.0, scale=20.0, unit="GeV")
     assert (resolution.target, resolution.kind, resolution.per_class) == ("mass", "gaussian", "residual")
-    assert (ratio.quantiles, objective.terms["pt_ratio"].objective.column) == ((0.1, 0.5), 1)
+    assert (ln_pt.quantiles, objective.terms["ln_pt"].objective.column) == ((0.1, 0.5), 1)
 
 
 def test_only_regressions():
@@ -87,14 +89,14 @@ def test_tasks_that_do_not_fit_the_data_config(tasks, message):
 
 def test_scales_are_fitted_to_training_jets():
     recipe = tiny_recipe(
-        tasks={"regressions": {"mass": {}, "pt_ratio": {"shift": 1.0}, "m": {"target": "mass", "scale": 3.0}}}
+        tasks={"regressions": {"mass": {}, "ln_pt": {"shift": 1.0}, "m": {"target": "mass", "scale": 3.0}}}
     )
     random = np.random.default_rng(1)
     targets = np.stack([random.normal(90, 12, 50_000), np.full(50_000, 1.5)], axis=1)
     targets[::3, 0] = np.nan
     fitted = with_fitted_scales(recipe, config_with_targets(), lambda: targets).tasks.regressions
     assert (fitted["mass"].shift, fitted["mass"].scale) == pytest.approx((90, 12), rel=0.02)
-    assert (fitted["pt_ratio"].shift, fitted["pt_ratio"].scale) == (1.0, 1.0)  # it is the same for all jets
+    assert (fitted["ln_pt"].shift, fitted["ln_pt"].scale) == (1.0, 1.0)  # it is the same for all jets
     assert (fitted["m"].shift, fitted["m"].scale) == (fitted["mass"].shift, 3.0)
     given = tiny_recipe(tasks={"regressions": {"mass": {"shift": 0.0, "scale": 1.0}}})
     assert with_fitted_scales(given, config_with_targets(), pytest.fail) is given
@@ -104,48 +106,18 @@ def test_scales_are_fitted_to_training_jets():
 
 # --- runs ---
 
-
-class FromParticles(SumOfTasks):
-    """Learns targets of the particles: the mass of each jet, known for some jets only, and ln pT."""
-
-    known_every = 3
-
-    def losses(self, outputs, batch):
-        return super().losses(outputs, self.with_targets(batch))
-
-    def measurements(self, outputs, batch):
-        return super().measurements(outputs, self.with_targets(batch))
-
-    def with_targets(self, batch):
-        particles = batch.inputs.main
-        total = particles.momenta.new_zeros(len(batch), 4)
-        total = total.index_add(0, jet_of_row(particles.offsets), particles.momenta)
-        mass = (total[:, 3].square() - total[:, :3].square().sum(dim=1)).clamp(min=0).sqrt()
-        mass[batch.source_entry % self.known_every != 0] = float("nan")
-        pt = total[:, :2].square().sum(dim=1).sqrt().clamp(min=1).log()
-        return replace(batch, targets=torch.stack([mass, pt], dim=1))
-
-
 TASKS = {
-    "mass": Task(name="mass", kind="gaussian", target="mass", shift=100.0, scale=40.0, unit="GeV"),
-    "ln_pt": Task(
-        name="ln_pt", kind="quantiles", target="ln_pt", quantiles=(0.16, 0.5, 0.84), shift=6.0,
-        num_classes=10, per_class="residual",
-    ),
-}  # fmt: skip
+    "classification": {"weight": 1.0},
+    "regressions": {
+        "mass": {"loss": "gaussian", "weight": 0.5, "unit": "GeV"},
+        "ln_pt": {"loss": "quantile", "weight": 2.0, "shift": 6.0, "scale": 1.0, "per_class": "residual"},
+    },
+}
 
 
-def several_tasks(kind=FromParticles) -> SumOfTasks:
-    regressions = {
-        "mass": Term(Regression(TASKS["mass"], "gaussian", 0), 0.5),
-        "ln_pt": Term(Regression(TASKS["ln_pt"], "quantile", 1), 2.0),
-    }
-    return kind({"classes": Term(Classification(10), 1.0), **regressions})
-
-
-def job_with_tasks(jet_file, objective=None, **changes):
-    job = tiny_job(jet_file, epochs=2, **changes)
-    return replace(job, recipe=job.recipe.replace(metric="loss"), objective=objective or several_tasks())
+def job_with_tasks(jet_file, config=None, **changes):
+    recipe = tiny_recipe(**{"model": PFN, "tasks": TASKS, "epochs": 2, **changes})
+    return open_job(recipe, config or config_with_targets(), [InputFile("", str(jet_file))], 0.25, seed=7)
 
 
 def test_a_run_with_several_tasks_resumes_exactly(jet_file, tmp_path):
@@ -153,7 +125,8 @@ def test_a_run_with_several_tasks_resumes_exactly(jet_file, tmp_path):
     run_job(job, tmp_path / "whole")
     assert run_job(job, tmp_path / "parts", should_stop=stop_after(4)).stopped
     torch.manual_seed(12345)
-    assert not run_job(job, tmp_path / "parts", resume=True).stopped
+    again = job_with_tasks(jet_file, accumulate=2)  # which fits the scale again
+    assert not run_job(again, tmp_path / "parts", resume=True).stopped
     assert_same_run(tmp_path / "parts", tmp_path / "whole")
     epochs = read_metrics(tmp_path / "whole" / "metrics.jsonl", "epoch")
     for part, names in (
@@ -168,39 +141,70 @@ def test_a_run_with_several_tasks_resumes_exactly(jet_file, tmp_path):
 
 
 def test_the_tagger_lists_its_outputs(jet_file, tmp_path):
-    run_job(job_with_tasks(jet_file), tmp_path)
+    job = job_with_tasks(jet_file, epochs=1)
+    run_job(job, tmp_path)
+    fitted = load_recipe(str(tmp_path / "recipe.yaml")).tasks.regressions["mass"]
     tagger = load_torch_tagger(tmp_path / "best.safetensors")
-    assert tagger.tasks == (classes_task(10), *TASKS.values())
+    mass = Task(
+        name="mass", kind="gaussian", target="mass", shift=fitted.shift, scale=fitted.scale, unit="GeV"
+    )
+    ln_pt = Task(
+        name="ln_pt", kind="quantiles", target="ln_pt", quantiles=(0.16, 0.5, 0.84), shift=6.0,
+        num_classes=10, per_class="residual",
+    )  # fmt: skip
+    assert tagger.tasks == (classes_task(10), mass, ln_pt)
     assert tagger.network.head_sizes == {"classes": 10, "mass": 2, "ln_pt": 33}
-    copy = tagger.to_bytes()
-    assert copy == (tmp_path / "best.safetensors").read_bytes()
+    assert tagger.to_bytes() == (tmp_path / "best.safetensors").read_bytes()
 
 
-def test_a_tagger_without_classes(jet_file, tmp_path):
-    objective = FromParticles({"mass": Term(Regression(TASKS["mass"], "gaussian", 0), 1.0)})
-    run_job(job_with_tasks(jet_file, objective), tmp_path)
-    tagger = load_torch_tagger(tmp_path)
-    assert tagger.tasks == (TASKS["mass"],)
-    with pytest.raises(ConfigError, match="this tagger gives no classes, but mass"):
-        tagger.tag(None)
+def test_the_scale_is_that_of_known_targets(jet_file):
+    import uproot
+
+    task = job_with_tasks(jet_file).recipe.tasks.regressions["mass"]
+    with uproot.open(jet_file) as file:
+        jets = file["tree"].arrays(["jet_sdmass", "jet_nparticles"], library="np")
+    known = jets["jet_sdmass"][jets["jet_nparticles"] > 20]
+    low, middle, high = np.quantile(known.astype(np.float64), [0.16, 0.5, 0.84])
+    # the split leaves a quarter of the jets out, of which the first ones of each chunk are read
+    assert task.shift == pytest.approx(middle, rel=0.2)
+    assert task.scale == pytest.approx((high - low) / 2, rel=0.2)
 
 
 def test_a_tagger_of_classes_is_written_as_before(jet_file, tmp_path):
-    run_job(tiny_job(jet_file, epochs=1), tmp_path)
+    run_job(tiny_job(jet_file, model=PFN, epochs=1), tmp_path)
     assert b"tasks" not in (tmp_path / "best.safetensors").read_bytes()
     assert load_tagger(tmp_path).tasks == (classes_task(10),)
 
 
-class HardlyKnown(FromParticles):
-    """Most batches have no jet with a known mass."""
-
-    known_every = 40
-
-
 def test_two_processes_with_targets_that_are_hardly_known(jet_file, tmp_path):
-    job = job_with_tasks(jet_file, several_tasks(HardlyKnown))
+    """Most batches have no jet with a known mass."""
+    job = job_with_tasks(jet_file, config_with_targets(mass_mask="jet_nparticles > 58"))
     assert run_two(job, tmp_path / "whole") == [0, 0]
     assert run_two(job, tmp_path / "parts", stop_at=4) == [75, 75]
     assert run_two(job, tmp_path / "parts", resume=True) == [0, 0]
     assert_same_run(tmp_path / "parts", tmp_path / "whole")
-    assert any(line["mass_loss"] != 0 for line in metrics_of(tmp_path / "whole") if line["kind"] == "train")
+    steps = [line for line in metrics_of(tmp_path / "whole") if line["kind"] == "train"]
+    assert any(line["mass_loss"] != 0 for line in steps)
+
+
+def test_a_regression_without_classes(jet_file, tmp_path, monkeypatch, capsys):
+    """As in weaver's regression mode: custom labels without names."""
+    monkeypatch.chdir(tmp_path)
+    config = config_with({"type": "custom", "value": {"mass": "jet_sdmass"}})
+    (tmp_path / "mass.yaml").write_text(config.to_yaml())
+    tasks = {"regressions": {"mass": {"loss": "mse"}}}
+    recipe = {**TINY_RECIPE, "data_config": "mass.yaml", "model": PFN, "tasks": tasks, "epochs": 2}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    command = ["train", "recipe.yaml", "--train", str(jet_file), "--val-fraction", "0.2", "--out", "run"]
+    assert main([*command, "--threads", "1", "--workers", "0"]) == 0
+    first, header, *_, last = capsys.readouterr().out.splitlines()
+    assert "jets;" in first  # without classes
+    assert header.split()[:8] == ["epoch", "loss", "mass", "loss", "val.", "loss", "mass", "loss"]
+    assert "validation loss" in last
+    tagger = load_torch_tagger(tmp_path / "run")
+    assert [task.name for task in tagger.tasks] == ["mass"]
+    assert tagger.class_names == ()
+    with pytest.raises(ConfigError, match="this tagger gives no classes, but mass"):
+        tagger.tag(None)
+    assert main([*command, "--set", "tasks={}", "--threads", "1"]) == 3
+    assert "list it in `tasks` of the recipe" in capsys.readouterr().err

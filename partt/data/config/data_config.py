@@ -181,11 +181,6 @@ class DataConfig(Record):
         return self.labels.class_names
 
     @property
-    def target_names(self) -> tuple[str, ...]:
-        """The names of the targets, in the order of the columns of JetBatch.targets."""
-        return ()
-
-    @property
     def label_variables(self) -> tuple[str, ...]:
         """The 0-1 variables of the classes, or the one with the class number; empty if there are none."""
         number = self.labels.class_number
