@@ -151,6 +151,7 @@ class PaddedCollection:
     mask: Tensor  # (B, P)
     momenta: Tensor | None = None  # (B, P, 4)
     points: Tensor | None = None  # (B, P, K)
+    others: Mapping[str, Tensor] = field(default_factory=dict)  # (B, P, ...) further input groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,13 +173,15 @@ def _padded(collection: Collection, min_slots: int) -> PaddedCollection:
     num_slots = max(int(lengths.max()) if len(lengths) else 0, min_slots)
     mask = torch.arange(num_slots, device=lengths.device) < lengths[:, None]
 
-    def pad(rows: Tensor | None) -> Tensor | None:
-        if rows is None:
-            return None
+    def pad(rows: Tensor) -> Tensor:
         grid = rows.new_zeros(*mask.shape, rows.shape[1])
         grid[mask] = rows
         return grid
 
-    features = pad(collection.features)
-    assert features is not None  # noqa: S101 (for mypy)
-    return PaddedCollection(features, mask, pad(collection.momenta), pad(collection.points))
+    return PaddedCollection(
+        features=pad(collection.features),
+        mask=mask,
+        momenta=None if collection.momenta is None else pad(collection.momenta),
+        points=None if collection.points is None else pad(collection.points),
+        others={name: pad(rows) for name, rows in collection.others.items()},
+    )

@@ -1,6 +1,7 @@
-"""Arguments that several verbs share: numbers, --overwrite."""
+"""Arguments that several verbs share: numbers, --overwrite, --network."""
 
 import argparse
+from pathlib import Path
 
 MAX_COUNT = 10**12
 MAX_THREADS = 1024  # threads or processes of one machine
@@ -53,4 +54,14 @@ def add_overwrite(parser: argparse.ArgumentParser) -> None:
         "--overwrite",
         action="store_true",
         help="also replace files that partt would otherwise refuse to replace",
+    )
+
+
+def add_network(parser: argparse.ArgumentParser) -> None:
+    """Declare --network, for verbs that load a tagger."""
+    parser.add_argument(
+        "--network",
+        metavar="FILE.py",
+        type=Path,
+        help="the network file that the tagger needs, if it was trained with one; its code is run",
     )

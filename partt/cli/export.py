@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from partt.cli.arguments import add_overwrite, positive
+from partt.cli.arguments import add_network, add_overwrite, positive
 from partt.cli.screen import make_console
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "tagger", metavar="TAGGER", help="a tagger file, a run folder, or the name of a shipped tagger"
     )
+    add_network(parser)
     parser.add_argument("--out", metavar="MODEL.onnx", type=Path, required=True)
     add_overwrite(parser)
     parser.add_argument("--inputs", choices=["raw", "standardised"], default="raw", help="(default: raw)")
@@ -43,11 +44,12 @@ def run(options: argparse.Namespace) -> None:
     """Export, and print the inputs of the file."""
     from partt.exporting.export import export
     from partt.exporting.tracing import DEFAULT_OPSET
+    from partt.tagger.loading import load_torch_tagger
 
     console = make_console()
     with console.status("tracing the network, then comparing with torch"):
         result = export(
-            options.tagger,
+            load_torch_tagger(options.tagger, options.network),
             options.out,
             inputs=options.inputs,
             opset=options.opset or DEFAULT_OPSET,

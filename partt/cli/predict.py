@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 import partt
-from partt.cli.arguments import add_overwrite, few_positive, fraction
+from partt.cli.arguments import add_network, add_overwrite, few_positive, fraction
 from partt.cli.screen import make_console, progress_bar
 from partt.errors import ConfigError
 from partt.jobs.progress import Progress
@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tagger",
         help="a tagger file, a run folder, an exported tagger (.onnx), or a name listed by `partt taggers`",
     )
+    add_network(parser)
     parser.add_argument("--demo", action="store_true", help="tag the sample jets shipped with partt")
     parser.add_argument(
         "--out",
@@ -103,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
     from partt.prediction.predict import predict
     from partt.tagger.loading import load_tagger
 
-    tagger = load_tagger(name, options.engine)
+    tagger = load_tagger(name, options.engine, options.network)
     tagger.move_to(options.device)
     with stop_on_signal() as should_stop, _progress() as (opening, progress):
         result = predict(

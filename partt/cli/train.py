@@ -56,6 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="change a key of the recipe, such as optimizer.lr=3e-4; can be repeated",
     )
     parser.add_argument(
+        "--network",
+        metavar="FILE.py",
+        type=Path,
+        help="your own network instead of the recipe's; its code is run (docs/how-to/own_network.md)",
+    )
+    parser.add_argument(
         "--seed", metavar="N", type=count, default=1, help="seed of weights, order and split (default: 1)"
     )
     parser.add_argument(
@@ -122,6 +128,7 @@ def run(options: argparse.Namespace) -> int:
             seed=options.seed,
             resume=options.resume,
             init_from=options.init_from,
+            network_file=options.network,
             device=options.device,
             num_workers=options.workers,
             num_threads=options.threads,

@@ -32,16 +32,19 @@ class NetworkKind:
     """A config class and the backbone that is built from it.
 
     `backbone` takes the config and the shape of the inputs; `preset`: settings of this name that differ from
-    the defaults of the config.
+    the defaults of the config; `network`: a subclass of Network that joins backbone and heads in its own way.
     """
 
     config_type: type[Record]
     backbone: Callable[[Any, InputShape], Backbone]
     preset: Mapping[str, object] = field(default_factory=dict)
+    network: type[Network] = Network
+    can_be_sized: bool = True  # on torch's meta device, before it takes memory
 
 
 # name -> (module, config class, backbone), imported on demand
 _BASELINES = {
+    "mlp": ("mlp", "MLPConfig", "MLP"),
     "particlenet": ("particlenet", "ParticleNetConfig", "ParticleNet"),
     "pfn": ("pfn", "PFNConfig", "PFN"),
     "pcnn": ("pcnn", "PCNNConfig", "PCNN"),
@@ -83,9 +86,11 @@ def network_kind(name: str) -> NetworkKind:
     raise ConfigError(f"no network {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}")
 
 
-def network_config(name: str, options: Mapping[str, object] | None = None) -> Record:
-    """Return the config of a named network with some settings changed."""
-    kind = network_kind(name)
+def network_config(
+    name: str, options: Mapping[str, object] | None = None, kind: NetworkKind | None = None
+) -> Record:
+    """Return the config of a network with some settings changed; `kind`: if it is not known by its name."""
+    kind = kind or network_kind(name)
     try:
         return kind.config_type.model_validate({**kind.preset, **(options or {})})
     except ValidationError as error:
@@ -95,15 +100,27 @@ def network_config(name: str, options: Mapping[str, object] | None = None) -> Re
         raise ConfigError(f"network {name}: {'; '.join(faults)}") from error
 
 
-def build_network(name: str, config: Record, shape: InputShape, heads: Mapping[str, int]) -> Network:
-    """Build a network with new weights, drawn with torch's global generator; `heads`: name -> outputs."""
-    backbone = network_kind(name).backbone
+def build_network(
+    name: str,
+    config: Record,
+    shape: InputShape,
+    heads: Mapping[str, int],
+    kind: NetworkKind | None = None,
+) -> Network:
+    """Build a network with new weights, drawn with torch's global generator.
+
+    `heads`: name -> outputs; `kind`: if it is not known by its name.
+    """
+    kind = kind or network_kind(name)
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):  # without memory for the weights
-            size = Network(name, backbone(config, shape), heads).num_parameters
-        if size > MAX_PARAMETERS:
-            raise ConfigError(f"network {name}: {size} parameters; at most {MAX_PARAMETERS} are supported")
-        return Network(name, backbone(config, shape), heads)
+        if kind.can_be_sized:
+            with torch.random.fork_rng(devices=[]), torch.device("meta"):  # without memory for the weights
+                size = kind.network(name, kind.backbone(config, shape), shape, heads).num_parameters
+            if size > MAX_PARAMETERS:
+                raise ConfigError(
+                    f"network {name}: {size} parameters; at most {MAX_PARAMETERS} are supported"
+                )
+        return kind.network(name, kind.backbone(config, shape), shape, heads)
     except (ParttError, MemoryError):
         raise
     except Exception as error:  # settings that are valid by themselves, but do not fit together

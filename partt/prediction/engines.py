@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,7 +16,9 @@ import torch
 from partt.data.jet_batch import Positions
 from partt.errors import OutputError, ParttError
 from partt.jobs.dask_cluster import LostTaskError, dask_client
+from partt.jobs.stop_signals import StoppedError
 from partt.model.cpu.allocator import keep_freed_memory
+from partt.model.network_file import NetworkFile
 from partt.prediction.chunks import ChunkTask, attempt_chunk
 from partt.prediction.options import Options
 from partt.scores.scores import Scores
@@ -29,10 +32,6 @@ Count: TypeAlias = Callable[[int], None]  # called with the number of entries ju
 
 POLL = 0.01  # seconds between checks for a result or a request to stop
 RETRIES = 3  # of a chunk whose worker fails
-
-
-class StoppedError(Exception):
-    """The caller asked to stop."""
 
 
 def _in_order(
@@ -121,12 +120,12 @@ def score_on_cluster(
     try:
         with dask_client(scheduler, num_workers) as client:
             # As a task, not as data: it is computed again if the worker that held the result dies.
-            contents = client.submit(bytes, tagger.to_bytes(), pure=False)
             name = f"tagger{tagger.file_suffix}"
+            parts = (tagger.to_bytes(), name, tagger.sha256, tagger.network_file)
+            sent = client.submit(_SentTagger, *parts, pure=False)
 
             def submit(task: ChunkTask) -> Any:
-                arguments = (contents, name, tagger.sha256, options, task)
-                return client.submit(_score_on_worker, *arguments, retries=RETRIES, pure=False)
+                return client.submit(_score_on_worker, sent, options, task, retries=RETRIES, pure=False)
 
             def ahead() -> int:
                 return 2 * max(1, int(sum(client.nthreads().values())))
@@ -136,6 +135,16 @@ def score_on_cluster(
                 yield task, result
     except LostTaskError as error:
         raise OutputError(f"{error}; complete outputs are kept, the same command makes the rest") from error
+
+
+@dataclass(frozen=True)
+class _SentTagger:
+    """A tagger on its way to a worker."""
+
+    contents: bytes  # of its file
+    name: str
+    sha256: str
+    network_file: NetworkFile | None
 
 
 class _WorkerTaggers:
@@ -149,23 +158,21 @@ class _WorkerTaggers:
         self._loaded: dict[str, Tagger] = {}
         self._loading = threading.Lock()
 
-    def get(self, contents: bytes, name: str, sha256: str) -> Tagger:
+    def get(self, sent: _SentTagger) -> Tagger:
         """Return the tagger with this hash, loaded from the contents of its file if it is new."""
         with self._loading:
-            if sha256 not in self._loaded:
+            if sent.sha256 not in self._loaded:
                 torch.set_num_threads(1)  # as in sharing_threads
                 keep_freed_memory()
                 with tempfile.TemporaryDirectory() as folder:
-                    path = Path(folder) / name
-                    path.write_bytes(contents)
-                    self._loaded[sha256] = load_tagger(path)
-            return self._loaded[sha256]
+                    path = Path(folder) / sent.name
+                    path.write_bytes(sent.contents)
+                    self._loaded[sent.sha256] = load_tagger(path, network_file=sent.network_file)
+            return self._loaded[sent.sha256]
 
 
 _worker_taggers = _WorkerTaggers()  # one for each worker process; only _score_on_worker uses it
 
 
-def _score_on_worker(
-    contents: bytes, name: str, sha256: str, options: Options, task: ChunkTask
-) -> Scores | ParttError:
-    return attempt_chunk(_worker_taggers.get(contents, name, sha256), options, task)
+def _score_on_worker(sent: _SentTagger, options: Options, task: ChunkTask) -> Scores | ParttError:
+    return attempt_chunk(_worker_taggers.get(sent), options, task)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from partt.config import did_you_mean
 from partt.errors import ConfigError, DataError
+from partt.model.network_file import NetworkFile, read_network_file
 from partt.tagger import onnx_file, tagger_file
 from partt.tagger.shipped import shipped_taggers
 from partt.tagger.tagger import Tagger
@@ -13,11 +14,16 @@ from partt.tagger.tagger import Tagger
 BEST_OF_RUN = f"best{tagger_file.SUFFIX}"  # the tagger of a run folder
 
 
-def load_tagger(name_or_path: str | Path, engine: Literal["torch", "onnx"] | None = None) -> Tagger:
+def load_tagger(
+    name_or_path: str | Path,
+    engine: Literal["torch", "onnx"] | None = None,
+    network_file: str | Path | NetworkFile | None = None,
+) -> Tagger:
     """Load a tagger: a file, a run folder, or the name of a shipped tagger.
 
     Files of `partt export` (.onnx) run in onnxruntime, all others in torch; an `engine` that does not match
-    is an error. A tagger file is checked, and the outputs of its reference jets are computed again.
+    is an error. A tagger file is checked, and the outputs of its reference jets are computed again. A tagger
+    whose network is the user's own needs its `network_file`, whose code is run; no other code ever is.
     """
     exported = Path(name_or_path).suffix == onnx_file.SUFFIX
     if engine == "onnx" and not exported:
@@ -26,17 +32,25 @@ def load_tagger(name_or_path: str | Path, engine: Literal["torch", "onnx"] | Non
         )
     if engine == "torch" and exported:
         raise ConfigError(f"{name_or_path} is an exported tagger: use --engine onnx")
-    return onnx_file.load_onnx_tagger(name_or_path) if exported else load_torch_tagger(name_or_path)
+    if exported and network_file is not None:
+        raise ConfigError(f"{name_or_path} is an exported tagger, which contains its network: no --network")
+    if exported:
+        return onnx_file.load_onnx_tagger(name_or_path)
+    return load_torch_tagger(name_or_path, network_file)
 
 
-def load_torch_tagger(name_or_path: str | Path) -> tagger_file.TorchTagger:
+def load_torch_tagger(
+    name_or_path: str | Path, network_file: str | Path | NetworkFile | None = None
+) -> tagger_file.TorchTagger:
     """Load a tagger with its torch network, in evaluation mode; exported taggers have none."""
     path = find_tagger(name_or_path)
     try:  # safetensors reports every failure as a missing file
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    return tagger_file.read_tagger(path)
+    if isinstance(network_file, str | Path):
+        network_file = read_network_file(network_file)
+    return tagger_file.read_tagger(path, network_file)
 
 
 def find_tagger(name_or_path: str | Path) -> Path:

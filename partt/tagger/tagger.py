@@ -8,6 +8,7 @@ import numpy as np
 from partt.data.config.data_config import DataConfig
 from partt.data.from_awkward import EventJets, jets_of_events
 from partt.data.variables import Variables, names_for_index
+from partt.model.network_file import NetworkFile
 from partt.tagger.inference import Each, TaggedJets, sharing_threads
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ class Tagger(ABC):
     library: Literal["torch", "onnxruntime"]
     """the library that runs the network"""
     file_suffix: str
+    network_file: NetworkFile | None = None
+    """the user's own network file, if its network is from one"""
 
     @property
     @abstractmethod

@@ -13,6 +13,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ import partt
 from partt.atomic_files import atomic_path
 from partt.config import Record, parse_record
 from partt.data.config.data_config import DataConfig
+from partt.data.config.sections import ShortText
 from partt.data.jagged import Column, Jagged, Table, jagged_fault, num_jets
 from partt.data.jet_batch import JetBatch, Positions, take_inputs
 from partt.data.packing import pack
@@ -40,12 +42,14 @@ from partt.jobs.devices import choose_device
 from partt.model.config_types import Width
 from partt.model.heads import CLASSES
 from partt.model.network import Network, Outputs
-from partt.model.registry import build_network, network_config
+from partt.model.network_file import NetworkFile, run_network_file
+from partt.model.registry import build_network, network_config, network_kind
 from partt.model.state_dicts import renamed_from_format_1, with_prefix, without_prefix
 from partt.model.tasks import Task, classes_task
 from partt.regular_files import require_regular
 from partt.tagger.inference import BatchScores, Each, TaggedJets, score_jets
 from partt.tagger.tagger import Tagger
+from partt.tagger.weaver_inputs import weaver_inputs
 
 if TYPE_CHECKING:
     import awkward as ak
@@ -57,7 +61,8 @@ MAX_HEADER_BYTES = 4_000_000
 MAX_REFERENCE_PAIRS = 10**7  # of particles in the same jet, which bounds the memory of the outputs
 DTYPES = {torch.float64, torch.float32, torch.float16, torch.bool, torch.uint8, torch.uint16, torch.uint32,
           torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64}  # fmt: skip
-RELATIVE_TOLERANCE = 1e-6  # of the reference outputs, in float64
+# of the reference outputs, relative to the largest
+TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3}
 # Particles of a batch: enough for groups of similar length, few enough to share batches between threads.
 ROWS_PER_BATCH = {"cpu": 8192}
 ROWS_PER_BATCH_ELSEWHERE = 262_144
@@ -73,6 +78,7 @@ class TorchTagger(Tagger):
     versions: Mapping[str, str]  # of partt and its libraries when it was made
     tasks: tuple[Task, ...]  # what the outputs of the heads mean
     sha256: str = ""
+    network_file: NetworkFile | None = None  # the user's own network, which the tagger file does not contain
 
     library = "torch"
     file_suffix = SUFFIX
@@ -95,7 +101,7 @@ class TorchTagger(Tagger):
             variables,
             partial(_TorchJets, self, with_embeddings),
             rows_per_batch=ROWS_PER_BATCH.get(self.network.device.type, ROWS_PER_BATCH_ELSEWHERE),
-            embedding_width=self.network.backbone.width if with_embeddings else None,
+            embedding_width=self.network.embedding_width if with_embeddings else None,
             each=each,
         )
 
@@ -104,7 +110,11 @@ class TorchTagger(Tagger):
         return pack(self.data_config, self.jets_of(events).variables).inputs
 
     def require_embeddings(self) -> None:
-        """Do nothing: all torch networks have embeddings."""
+        """Raise an error if the network has no embeddings."""
+        if not self.network.has_embeddings:
+            raise ConfigError(
+                f"the network {self.network.name}, from a weaver network file, has no embeddings"
+            )
 
     def move_to(self, device: str) -> None:
         """Move the network to a device."""
@@ -126,16 +136,24 @@ class _TorchJets:
         self.network = tagger.network
         self.with_embeddings = with_embeddings
         self.jets: JetBatch = pack(tagger.data_config, variables)
-        self.lengths: Positions = self.jets.inputs.lengths.numpy()
+        self.lengths: Positions = self.network.num_rows(self.jets.inputs).numpy()
         self.bad: npt.NDArray[np.bool_] = self.jets.bad.numpy()
 
     @torch.inference_mode()
     def run(self, batch: Positions) -> BatchScores:
         """Return the scores of some of the jets."""
-        embeddings = self.network.embed(take_inputs(self.jets.inputs, batch).to(self.network.device))
-        logits = self.network.outputs(embeddings)[CLASSES]
-        probabilities = logits.cpu().double().softmax(dim=1).numpy()
-        return BatchScores(probabilities, embeddings.float().cpu().numpy() if self.with_embeddings else None)
+        inputs = take_inputs(self.jets.inputs, batch).to(self.network.device)
+        embeddings = self.network.embed(inputs) if self.with_embeddings else None
+        outputs = self.network(inputs) if embeddings is None else self.network.outputs(embeddings)
+        probabilities = outputs[CLASSES].cpu().double().softmax(dim=1).numpy()
+        return BatchScores(probabilities, None if embeddings is None else embeddings.float().cpu().numpy())
+
+
+class _NeededFile(Record):
+    """A network file, by its name and its hash."""
+
+    name: ShortText
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class _Header(Record):
@@ -151,10 +169,15 @@ class _Header(Record):
     class_names: list[str]
     data_config: str
     versions: dict[str, str]
+    network_file: _NeededFile | None = None  # None: the network is known by its name
 
 
 def new_tagger(
-    network: Network, data_config: DataConfig, reference_jets: Table, tasks: Sequence[Task] = ()
+    network: Network,
+    data_config: DataConfig,
+    reference_jets: Table,
+    tasks: Sequence[Task] = (),
+    network_file: NetworkFile | None = None,
 ) -> TorchTagger:
     """Return a tagger with the versions of this installation; `reference_jets` are branches of a few jets.
 
@@ -167,7 +190,7 @@ def new_tagger(
         "python": platform.python_version(),
     }
     meanings = tuple(tasks) or (classes_task(len(data_config.class_names)),)
-    return TorchTagger(network, data_config, reference_jets, versions, meanings)
+    return TorchTagger(network, data_config, reference_jets, versions, meanings, network_file=network_file)
 
 
 def save_tagger(path: str | Path, tagger: TorchTagger) -> str:
@@ -180,6 +203,7 @@ def save_tagger(path: str | Path, tagger: TorchTagger) -> str:
 
 def tagger_bytes(tagger: TorchTagger) -> tuple[bytes, str]:
     """Return the contents of a tagger file, and their sha256."""
+    file = tagger.network_file
     header = _Header(
         format_version=2,
         network=tagger.network.name,
@@ -189,6 +213,7 @@ def tagger_bytes(tagger: TorchTagger) -> tuple[bytes, str]:
         class_names=list(tagger.class_names),
         data_config=tagger.data_config.to_yaml(),
         versions=dict(tagger.versions),
+        network_file=None if file is None else _NeededFile(name=file.path.name, sha256=file.sha256),
     )
     tensors = with_prefix("weights.", tagger.network.state_dict())
     for name, column in tagger.reference_jets.items():
@@ -211,10 +236,11 @@ def _in_order(contents: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text + contents[8 + size :]
 
 
-def read_tagger(path: Path) -> TorchTagger:
+def read_tagger(path: Path, network_file: NetworkFile | None = None) -> TorchTagger:
     """Read a tagger file; the network is in evaluation mode.
 
-    The file is checked, and the outputs of its reference jets are computed again.
+    The file is checked, and the outputs of its reference jets are computed again. The code of `network_file`
+    is run only if the tagger needs this very file; a tagger that needs one is not read without it.
     """
     metadata, tensors = _read(path)
     header = _read_header(path, metadata)
@@ -228,23 +254,39 @@ def read_tagger(path: Path) -> TorchTagger:
     if header.format_version == 1:
         weights = renamed_from_format_1(weights)
         expected = {CLASSES: tensors["reference.logits"]} if "reference.logits" in tensors else {}
-    network = _build(path, header, data_config, weights)
+    _check_network_file(path, header, network_file)
+    network = _build(path, header, data_config, weights, network_file)
     reference_jets = _reference_columns(path, tensors, data_config)
     tasks = header.tasks or (classes_task(len(header.class_names)),)
-    tagger = TorchTagger(network, data_config, reference_jets, header.versions, tasks, metadata["sha256"])
+    tagger = TorchTagger(
+        network, data_config, reference_jets, header.versions, tasks, metadata["sha256"], network_file
+    )
     _check_reference(path, tagger, expected)
     return tagger
 
 
-def reference_outputs(tagger: TorchTagger) -> Outputs:
-    """Compute the outputs of the reference jets in float64 on the CPU."""
+def reference_outputs(tagger: TorchTagger, dtype: torch.dtype = torch.float64) -> Outputs:
+    """Compute the outputs of the reference jets on the CPU.
+
+    In float32 if the code of a network file cannot do it in float64.
+    """
+    inputs = reference_inputs(tagger).to(dtype)
+    network = copy.deepcopy(tagger.network).cpu().to(dtype).eval()
+    try:
+        with torch.inference_mode():
+            outputs: Outputs = network(inputs)
+    except ConfigError:
+        if tagger.network_file is None or dtype == torch.float32:
+            raise
+        return reference_outputs(tagger, torch.float32)
+    return outputs
+
+
+def reference_inputs(tagger: TorchTagger) -> JetInputs:
+    """Return the inputs of the network for the reference jets, in float64."""
     jets = tagger.reference_jets
     variables = Variables(jets, tagger.data_config.formulas, "reference jets", np.arange(num_jets(jets)))
-    batch = pack(tagger.data_config, variables, dtype=np.float64)
-    network = copy.deepcopy(tagger.network).cpu().double().eval()
-    with torch.inference_mode():
-        outputs: Outputs = network(batch.inputs)
-    return outputs
+    return pack(tagger.data_config, variables, dtype=np.float64).inputs
 
 
 # --- reading; every fault becomes one clear message -----------------------------------------------------
@@ -290,8 +332,33 @@ def _read_header(path: Path, metadata: Mapping[str, str]) -> _Header:
         raise DataError(f"{path} is damaged: its header cannot be read ({detail})") from error
 
 
-def _build(path: Path, header: _Header, data_config: DataConfig, weights: Mapping[str, Tensor]) -> Network:
-    """Build the network and load its weights; memory is allocated after the shapes are checked."""
+def _check_network_file(path: Path, header: _Header, given: NetworkFile | None) -> None:
+    needed = header.network_file
+    if needed is None and given is not None:
+        raise ConfigError(f"{path} needs no network file, but --network {given.path} is given")
+    if needed is not None and given is None:
+        raise ConfigError(
+            f"{path} needs its network file {needed.name} (sha256 {needed.sha256}), which is code that a "
+            "tagger file does not contain: give it with --network, or as network_file in Python"
+        )
+    if needed is not None and given is not None and needed.sha256 != given.sha256:
+        raise ConfigError(
+            f"{path} needs the network file {needed.name} with sha256 {needed.sha256}; {given.path} has "
+            f"{given.sha256}, and was not run"
+        )
+
+
+def _build(
+    path: Path,
+    header: _Header,
+    data_config: DataConfig,
+    weights: Mapping[str, Tensor],
+    network_file: NetworkFile | None,
+) -> Network:
+    """Build the network and load its weights; memory is allocated after the shapes are checked.
+
+    A network from a file is built first: who runs its code trusts it.
+    """
     shape, heads = data_config.input_shape, header.heads or {CLASSES: len(header.class_names)}
     if heads.get(CLASSES, len(header.class_names)) != len(header.class_names):
         raise DataError(f"{path} is damaged: {heads[CLASSES]} outputs for {len(header.class_names)} classes")
@@ -299,20 +366,30 @@ def _build(path: Path, header: _Header, data_config: DataConfig, weights: Mappin
         if heads.get(task.name) != task.num_outputs or task.num_classes not in {0, len(header.class_names)}:
             raise DataError(f"{path} is damaged: the outputs of {task.name[:100]} do not fit its head")
     try:
-        config = network_config(header.network, header.network_config)
-        with torch.device("meta"):
-            expected = build_network(header.network, config, shape, heads).state_dict()
+        kind = (
+            network_kind(header.network)
+            if network_file is None
+            else run_network_file(network_file).kind(weaver_inputs(data_config))
+        )
+        config = network_config(header.network, header.network_config, kind)
+        build = partial(build_network, header.network, config, shape, heads, kind)
+        with torch.random.fork_rng(devices=[]):  # loading must not change the caller's random numbers
+            with torch.device("meta") if kind.can_be_sized else nullcontext():
+                network = build()
+            _check_shapes(path, network.state_dict(), weights)
+            network = build() if kind.can_be_sized else network
     except ConfigError as error:
         raise DataError(f"{path}: {error}") from error
+    network.load_state_dict(weights)
+    return network.eval()
+
+
+def _check_shapes(path: Path, expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
     for name in [*expected, *weights]:
         if name not in weights or name not in expected or expected[name].shape != weights[name].shape:
             found = list(weights[name].shape) if name in weights else "nothing"
             wanted = list(expected[name].shape) if name in expected else "nothing"
             raise DataError(f"{path}: the weight {name}: expected {wanted}, found {found}")
-    with torch.random.fork_rng(devices=[]):  # loading must not change the caller's random numbers
-        network = build_network(header.network, config, shape, heads)
-    network.load_state_dict(weights)
-    return network.eval()
 
 
 def _reference_columns(path: Path, tensors: Mapping[str, Tensor], data_config: DataConfig) -> Table:
@@ -357,11 +434,11 @@ def _check_reference(path: Path, tagger: TorchTagger, expected: Mapping[str, Ten
     for head, values in computed.items():
         if head not in expected or expected[head].shape != values.shape:
             raise DataError(f"{path} is damaged: its reference outputs are missing or have the wrong shape")
-        if not expected[head].isfinite().all():
-            raise DataError(f"{path} is damaged: its reference outputs are NaN or infinite")
+        if not (expected[head].is_floating_point() and expected[head].isfinite().all()):
+            raise DataError(f"{path} is damaged: its reference outputs are no numbers, NaN or infinite")
         scale = float(expected[head].abs().max()) if expected[head].numel() else 0.0
         difference = float((values - expected[head]).abs().max()) if values.numel() else 0.0
-        if not difference <= RELATIVE_TOLERANCE * scale:
+        if not difference <= TOLERANCES[values.dtype] * scale:
             raise DataError(
                 f"{path} gives other outputs than when it was saved, with {_list(tagger.versions)}: those of "
                 f"its reference jets differ by {difference:.2g} (largest output {scale:.2g})"

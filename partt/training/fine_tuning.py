@@ -7,9 +7,9 @@ from torch import Tensor
 
 from partt.data.config.data_config import DataConfig
 from partt.errors import ConfigError
+from partt.model.network_file import NetworkFile
 from partt.tagger.loading import load_torch_tagger
 from partt.tagger.tagger_file import TorchTagger
-from partt.training.optimizers import last_layer_names
 from partt.training.recipe import Recipe
 
 
@@ -22,17 +22,20 @@ class InitialWeights:
     sha256: str  # of the tagger
 
 
-def weights_to_start_from(path: str | Path, recipe: Recipe, config: DataConfig) -> InitialWeights:
+def weights_to_start_from(
+    path: str | Path, recipe: Recipe, config: DataConfig, network_file: NetworkFile | None = None
+) -> InitialWeights:
     """Return the weights of a tagger for a run; the last layer only if the classes are the same.
 
-    Settings that do not change the shapes of weights, such as dropout, may differ.
+    Settings that do not change the shapes of weights, such as dropout, may differ. `network_file`: the one of
+    the run, if its network comes from a file.
     """
-    tagger = load_torch_tagger(path)
+    tagger = load_torch_tagger(path, network_file)
     _check_fit(path, tagger, recipe, config)
     tensors = dict(tagger.network.state_dict())
     new_head = tagger.class_names != config.class_names
     if new_head:
-        for name in last_layer_names(tagger.network):
+        for name in tagger.network.last_layer_names:
             del tensors[name]
     return InitialWeights(tensors, new_head, tagger.sha256)
 

@@ -29,10 +29,12 @@ from partt.training.job import TrainingJob, jets_by_class, reference_jets, typic
 from partt.training.learner import Learner, StepResult, make_learner, restore, snapshot, take_step
 from partt.training.metrics_log import MetricsLog
 from partt.training.optimizers import lr_notices
-from partt.training.run_folder import RunFolder, append_environment, start_or_resume
+from partt.training.recipe import with_network_file
+from partt.training.run_folder import NETWORK_COPY, RunFolder, append_environment, start_or_resume
 from partt.training.schedules import rate_factor
 from partt.training.state import RunState, state_from_json
 from partt.training.steps import Steps, count_steps
+from partt.training.trial import try_network_file
 from partt.training.validation import MetricValues, validate
 
 LINES_PER_EPOCH = 100  # of metrics.jsonl, in addition to the one at the end of the epoch
@@ -80,8 +82,11 @@ def fit(
     world = machine.world
     steps = count_steps(job.recipe, job.train_index, world.size)
     learner = make_learner(job, world, machine.device, initial_weights)
-    size = _size(learner) if world.is_first else {}
+    jets = reference_jets(job.train, job.train_index) if world.is_first else {}
+    size: Mapping[str, float] = {}
     if world.is_first:
+        try_network_file(learner, jets)
+        size = _size(learner)
         _prepare_folder(job, folder, machine, size, resume=resume)
     world.wait()  # for the first process, which prepares the folder
     checkpoint = load_newest(folder.checkpoints, lambda text: report(Notice(text)))
@@ -94,7 +99,6 @@ def fit(
             report(Notice(text))
         report(_started(learner, steps, state, size))
     with MetricsLog(folder, state) if world.is_first else nullcontext() as log:
-        jets = reference_jets(job.train, job.train_index) if world.is_first else {}
         run = _Run(job, learner, steps, folder, machine, log, jets, report, should_stop)
         with dead_readers_reported():
             state, stopped = _train(run, state)
@@ -246,9 +250,12 @@ def _end_epoch(run: _Run, state: RunState, validation: MetricValues, num_jets: i
     lr, training = run.lr(state.step - 1), run.training_values(state)
     if run.log is not None:
         check_weights(run.learner.network, state.step, lr)
+        run.folder.keep_lock()
         if is_best:
-            config = run.job.train.config
-            tagger = new_tagger(run.learner.network, config, run.reference_jets, run.job.objective.tasks)
+            job, network = run.job, run.learner.network
+            tagger = new_tagger(
+                network, job.train.config, run.reference_jets, job.objective.tasks, job.network_file
+            )
             save_tagger(run.folder.tagger, tagger)
         values = {
             "epoch": state.epoch,
@@ -302,6 +309,7 @@ def _save(run: _Run, state: RunState) -> None:
     checkpoint = snapshot(run.learner, {"state": state.as_json()})
     if run.log is not None:
         check_weights(run.learner.network, state.step, run.lr(max(0, state.step - 1)))
+        run.folder.keep_lock()
         keep = run.job.recipe.keep_checkpoints
         name = _checkpoint_name(state.step, state.epoch)
         best = state.best_epoch
@@ -317,10 +325,13 @@ def _checkpoint_name(step: int, epoch: int) -> str:
 def _prepare_folder(
     job: TrainingJob, folder: RunFolder, machine: Machine, size: Mapping[str, float], *, resume: bool
 ) -> None:
+    recipe, file = job.recipe.replace(data_config="data_config.yaml"), job.network_file
     texts = {
-        "recipe.yaml": job.recipe.replace(data_config="data_config.yaml").to_yaml(),
+        "recipe.yaml": (recipe if file is None else with_network_file(recipe, NETWORK_COPY)).to_yaml(),
         "data_config.yaml": job.train.config.to_yaml(),
     }
+    if file is not None:
+        texts[NETWORK_COPY] = file.text
     start_or_resume(folder, job.definition(machine.world.size), texts, {"network": size}, resume=resume)
     append_environment(folder, describe_environment(machine.device, machine.world.size))
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from partt.config import did_you_mean, parse_record
 from partt.data.config.data_config import DataConfig
 from partt.data.files.lists import InputFile
-from partt.data.jagged import Table
+from partt.data.jagged import Jagged, Table
 from partt.data.jet_batch import concatenate
 from partt.data.packing import pack
 from partt.data.reading.jet_index import JetIndex, build_index, build_indexes
@@ -23,10 +23,15 @@ from partt.data.variables import Variables, read_variables, select, targets_of
 from partt.errors import ConfigError, DataError, ParttError, without_secrets
 from partt.jet_inputs import JetInputs
 from partt.jobs.progress import Progress
+from partt.model.network import Network
+from partt.model.network_file import NetworkCode, NetworkFile
+from partt.model.registry import build_network, network_config, network_kind
+from partt.tagger.weaver_inputs import weaver_inputs
 from partt.training.objectives.classification import Classification
+from partt.training.objectives.file_loss import FileLoss
 from partt.training.objectives.objective import Metric, Objective
 from partt.training.objectives.tasks_of_recipe import Targets, make_objective, with_fitted_scales
-from partt.training.recipe import Recipe
+from partt.training.recipe import Recipe, Tasks
 
 NUM_REFERENCE_JETS = 8
 NUM_TYPICAL_JETS = 128
@@ -46,6 +51,19 @@ class TrainingJob:
     seed: int
     objective: Objective
     initial_tagger: str = ""  # sha256 of the tagger to start from
+    network_code: NetworkCode | None = None  # of a network file
+
+    @property
+    def network_file(self) -> NetworkFile | None:
+        """The file that the network comes from, if it is the user's own."""
+        return None if self.network_code is None else self.network_code.file
+
+    def new_network(self) -> Network:
+        """Build the network with new weights, drawn with torch's global generator."""
+        model, config, code = self.recipe.model, self.train.config, self.network_code
+        kind = network_kind(model.name) if code is None else code.kind(weaver_inputs(config))
+        settings = network_config(model.name, model.settings, kind)
+        return build_network(model.name, settings, config.input_shape, self.objective.heads, kind)
 
     @property
     def metric(self) -> Metric:
@@ -66,7 +84,8 @@ class TrainingJob:
 
     def definition(self, num_processes: int) -> dict[str, Any]:
         """Return everything that decides the result, as JSON values."""
-        recipe = self.recipe.model_dump(mode="json")
+        recipe, file = self.recipe.model_dump(mode="json"), self.network_file
+        recipe["model"]["file"] = None  # wherever it is now: what counts is its hash
         return {
             "format_version": 1,
             "recipe": {key: value for key, value in recipe.items() if key not in NOT_DECISIVE},
@@ -74,6 +93,7 @@ class TrainingJob:
             "objective": type(self.objective).__name__,
             "processes": num_processes,
             "initial_tagger": self.initial_tagger,
+            "network_file": None if file is None else {"name": file.path.name, "sha256": file.sha256},
             "data_config": yaml.safe_load(self.train.config.to_yaml()),
             "train": _files(self.train, self.train_index),
             "validation": _files(self.validation, self.validation_index),
@@ -92,7 +112,7 @@ def with_defaults(definition: dict[str, Any]) -> dict[str, Any]:
     except (ParttError, ValidationError, KeyError, TypeError, AttributeError):
         return definition  # the comparison shows what is wrong with it
     kept = {key: value for key, value in recipe.items() if key not in NOT_DECISIVE}
-    added = {"objective": Classification.__name__}
+    added = {"objective": Classification.__name__, "network_file": None}
     return {**added, **definition, **files, "recipe": kept, "data_config": yaml.safe_load(config.to_yaml())}
 
 
@@ -116,14 +136,16 @@ def open_job(
     reading: ReadingOptions | None = None,
     objective: Objective | None = None,
     initial_tagger: str = "",
+    network_code: NetworkCode | None = None,
     progress: Progress | None = None,
 ) -> TrainingJob:
     """Open and index all files; `validation`: files, or the fraction of the training entries to set aside.
 
     Scales and weights that the config leaves to a fit are fitted to the training files. The default objective
-    is that of the recipe's tasks.
+    is that of the recipe's tasks, or the loss of the network file if that has one.
     """
     reading = reading or ReadingOptions()
+    objective = objective or _file_loss(recipe, config, network_code)
     is_from_recipe = objective is None
     objective = objective or make_objective(recipe, config)
     recipe = recipe.replace(metric=objective.metric(recipe.metric).name)
@@ -160,10 +182,31 @@ def open_job(
     _check_classes(train, train_index)
     objective.check_training(jets_by_class(train, train_index))
     job = TrainingJob(
-        recipe, train, train_index, validation_source, validation_index, seed, objective, initial_tagger
+        recipe,
+        train,
+        train_index,
+        validation_source,
+        validation_index,
+        seed,
+        objective,
+        initial_tagger,
+        network_code,
     )
     objective.check_validation(validation_index, job.metric.name)
     return job
+
+
+def _file_loss(recipe: Recipe, config: DataConfig, code: NetworkCode | None) -> FileLoss | None:
+    loss = None if code is None else code.loss(recipe.model.settings, weaver_inputs(config))
+    if code is None or loss is None:
+        return None
+    path, weights = code.file.path, config.weights
+    if recipe.label_smoothing:
+        raise ConfigError(f"label_smoothing: not with the loss of {path}, which has get_loss")
+    if recipe.tasks != Tasks():
+        raise ConfigError(f"tasks: not with the loss of {path}, which has get_loss")
+    has_weights = weights is not None and (weights.use_precomputed_weights or recipe.reweighting == "loss")
+    return FileLoss(len(config.class_names), loss, path, has_weights=has_weights)
 
 
 def jets_by_class(source: JetSource, index: JetIndex) -> dict[str, int]:
@@ -176,7 +219,12 @@ def reference_jets(source: JetSource, index: JetIndex) -> Table:
     chunk = next((chunk for chunk in index.chunks if chunk.num_jets), None)
     if chunk is None:
         raise DataError("no jet passes the selection")
-    return _first_jets(source, chunk, NUM_REFERENCE_JETS).branches
+    selected = _selected(source, chunk, chunk.stop)
+    chosen = list(range(min(NUM_REFERENCE_JETS, selected.num_jets)))
+    for column in selected.branches.values():  # vertices are rare: add a jet that has some
+        if isinstance(column, Jagged) and not column.lengths[chosen].any():
+            chosen += np.flatnonzero(column.lengths)[:1].tolist()
+    return selected.take(np.array(chosen)).branches
 
 
 def typical_jets(source: JetSource, index: JetIndex) -> JetInputs:
@@ -223,17 +271,21 @@ def _some_targets(source: JetSource, index: JetIndex) -> Targets:
 
 def _first_jets(source: JetSource, chunk: Chunk, num_jets: int) -> Variables:
     """Read the inputs of the first selected jets of a chunk."""
-    config, size = source.config, chunk.stop - chunk.start
+    size = chunk.stop - chunk.start
+    probably = min(size, -(-2 * num_jets * size // chunk.num_jets))  # entries that have so many selected jets
+    selected = _selected(source, chunk, chunk.start + probably)
+    if selected.num_jets < num_jets:
+        selected = _selected(source, chunk, chunk.stop)
+    return selected.take(np.arange(min(num_jets, selected.num_jets)))
+
+
+def _selected(source: JetSource, chunk: Chunk, stop: int) -> Variables:
+    """Read the inputs of the selected jets of a chunk, up to an entry."""
+    config = source.config
     selection = config.selection_for("train")
     names = {*config.input_names, *(selection.names if selection else ())}
-    probably = min(size, -(-2 * num_jets * size // chunk.num_jets))  # entries that have so many selected jets
-    for num_entries in dict.fromkeys((probably, size)):
-        stop = chunk.start + num_entries
-        variables = read_variables(config, names, source.files[chunk.file], chunk.start, stop)
-        selected = select(config, variables, "train")
-        if selected.num_jets >= num_jets:
-            break
-    return selected.take(np.arange(min(num_jets, selected.num_jets)))
+    variables = read_variables(config, names, source.files[chunk.file], chunk.start, stop)
+    return select(config, variables, "train")
 
 
 def _files(source: JetSource, index: JetIndex) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 from partt.data.jet_batch import JetBatch
 from partt.model.cpu.allocator import keep_freed_memory
 from partt.model.network import Network
-from partt.model.registry import build_network
 from partt.model.state_dicts import with_prefix, without_prefix
 from partt.training.checkpoints import (
     Checkpoint,
@@ -86,9 +85,7 @@ def make_learner(
     for_weights, for_steps = np.random.SeedSequence(job.seed).generate_state(2, np.uint64).tolist()
     torch.manual_seed(for_weights)
     recipe, objective = job.recipe, job.objective
-    network = build_network(
-        recipe.model.name, recipe.model.network_config(), job.train.config.input_shape, objective.heads
-    )
+    network = job.new_network()
     if initial_weights is not None:
         drawn = network.state_dict()
         given = {

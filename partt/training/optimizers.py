@@ -38,7 +38,7 @@ def make_optimizer(
     backbone. `lr_factor` of a parameter group multiplies its learning rate.
     """
     fine_tuning = fine_tuning or FineTuning()
-    last_layers = last_layer_names(network)
+    last_layers = network.last_layer_names
     matching = matching_parameters(network, choice)
     never = {f"backbone.{name}" for name in network.backbone.no_weight_decay}
     groups: dict[_Kind, list[nn.Parameter]] = {}
@@ -113,11 +113,6 @@ def lr_notices(network: Network, choice: OptimizerChoice) -> list[str]:
         f"{choice.lr_factors[pattern]:g}"
         for pattern, found in matching_parameters(network, choice).items()
     ]
-
-
-def last_layer_names(network: Network) -> set[str]:
-    """Return the names of the parameters of the last layer of each head."""
-    return {f"heads.{head}.output.{name}" for head in network.heads for name in ("weight", "bias")}
 
 
 def freeze(network: Network, patterns: tuple[str, ...]) -> int:

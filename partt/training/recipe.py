@@ -1,17 +1,20 @@
 """Recipes: how to train, as typed YAML."""
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from partt.config import KeyFault, Record, load_record, shipped_file
+from partt.config import MAX_BYTES, KeyFault, Record, parse_record, parse_yaml, shipped_file
 from partt.data.config.sections import Regex
 from partt.errors import ConfigError
 from partt.model.heads import CLASSES
 from partt.model.registry import network_config, network_names
 from partt.model.tasks import PerClass, Quantiles
+from partt.regular_files import read_bounded
 
 Count = Annotated[int, Field(ge=1, le=10**12)]
 NumJets = Annotated[int, Field(ge=1, le=2**20)]  # that are in memory together
@@ -21,14 +24,26 @@ Patterns = Annotated[tuple[str, ...], Field(strict=False)]  # YAML has lists, no
 
 
 class ModelChoice(Record):
-    """A network by its name, and settings that differ from its defaults."""
+    """A network by its name or from a file, and settings that differ from its defaults."""
 
     name: str
+    """of a network; with `file`, what to call it (default: the name of the file)"""
+    file: str | None = None
+    """the user's own network (docs/how-to/own_network.md), a path relative to the recipe; its code is run"""
     settings: Mapping[str, Any] = Field(default_factory=dict)
-    """keys of the network's config, listed below"""
+    """keys of the network's config, listed below; with a weaver network file, its network options"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_of_file(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "name" not in value and isinstance(value.get("file"), str):
+            return {"name": Path(value["file"]).stem, **value}
+        return value
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.file is not None:
+            return self  # its code knows the settings
         if self.name not in network_names():
             raise KeyFault(("name",), f"no network {self.name!r}; known: {', '.join(network_names())}")
         self.network_config()
@@ -214,9 +229,34 @@ class Recipe(Record):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, width=110)
 
 
-def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Load a shipped recipe by name, or any recipe by path; overrides are "key=value"."""
+def load_recipe(
+    name_or_path: str, overrides: Sequence[str] = (), network_file: str | Path | None = None
+) -> Recipe:
+    """Load a shipped recipe by name, or any recipe by path; overrides are "key=value".
+
+    `network_file` takes the place of `model.file`, or of the whole model if that is not from a file.
+    """
     path = shipped_file("training", name_or_path)
-    recipe = load_record(path, Recipe, overrides)
+    text = read_bounded(path, MAX_BYTES, error_type=ConfigError)
+    if network_file is not None:
+        overrides = [_network_override(text, str(path), network_file), *overrides]
+    recipe = parse_record(text, Recipe, str(path), overrides)
     beside = path.parent / recipe.data_config
-    return recipe.replace(data_config=str(beside)) if beside.is_file() else recipe
+    recipe = recipe.replace(data_config=str(beside)) if beside.is_file() else recipe
+    beside = path.parent / (recipe.model.file or "")
+    return with_network_file(recipe, beside) if beside.is_file() else recipe
+
+
+def with_network_file(recipe: Recipe, file: str | Path) -> Recipe:
+    """Return the recipe with another network file; settings are kept only if it had one before."""
+    model = recipe.model
+    if model.file is None:
+        return recipe.replace(model=ModelChoice.model_validate({"file": str(file)}))
+    return recipe.replace(model=model.replace(file=str(file)))
+
+
+def _network_override(recipe: bytes, source: str, network_file: str | Path) -> str:
+    data, _ = parse_yaml(recipe, source)
+    model = data.get("model") if isinstance(data, dict) else None
+    file = json.dumps(str(Path(network_file).absolute()))
+    return f"model.file={file}" if isinstance(model, dict) and "file" in model else f"model={{file: {file}}}"

@@ -11,6 +11,8 @@ from partt.data.config.data_config import load_data_config
 from partt.data.files.lists import InputFile, expand_files
 from partt.jobs.devices import choose_device, num_cores
 from partt.jobs.progress import Progress
+from partt.model.cpu.allocator import keep_few_kernels
+from partt.model.network_file import read_network_file, run_network_file
 from partt.training.class_naming import naming_notices, with_class_names
 from partt.training.distributed import connected, world_from_environment
 from partt.training.events import Notice, Report
@@ -18,7 +20,7 @@ from partt.training.fine_tuning import weights_to_start_from
 from partt.training.fit import FitResult, Machine, fit
 from partt.training.job import ReadingOptions, open_job
 from partt.training.objectives.objective import Objective
-from partt.training.recipe import Recipe, load_recipe
+from partt.training.recipe import Recipe, load_recipe, with_network_file
 from partt.training.run_folder import RunFolder, locked_run_folder
 
 Files = str | Path | Sequence[str | Path]
@@ -35,6 +37,7 @@ def train(
     resume: bool = False,
     init_from: str | Path | None = None,
     objective: Objective | None = None,
+    network_file: str | Path | None = None,
     device: str = "auto",
     num_workers: int = 1,
     num_threads: int | None = None,
@@ -50,12 +53,18 @@ def train(
 
     `files` and `validation` are paths, globs, NAME:GLOB, @LIST or URLs; `validation` can also be a number,
     the fraction of the training entries to set aside. `overrides` change keys of the recipe
-    ("optimizer.lr=3e-4"). `objective`: what to learn, instead of classification. `opening` is called with the
-    files opened so far and their number. With torchrun all processes call this; only the first one reports.
+    ("optimizer.lr=3e-4"). `objective`: what to learn, instead of classification. `network_file`: the user's
+    own network, whose code is run (docs/how-to/own_network.md). `opening` is called with the files opened so
+    far and their number. With torchrun all processes call this; only the first one reports.
     See docs/reference/training.md for the other arguments.
     """
+    keep_few_kernels()
     name = recipe.model.name if isinstance(recipe, Recipe) else Path(recipe).stem
-    recipe = recipe if isinstance(recipe, Recipe) else load_recipe(str(recipe), overrides)
+    if not isinstance(recipe, Recipe):
+        recipe = load_recipe(str(recipe), overrides, network_file)
+    elif network_file is not None:
+        recipe = with_network_file(recipe, network_file)
+    file = None if recipe.model.file is None else read_network_file(recipe.model.file)
     world = world_from_environment()
     where = choose_device(device, world.local_rank if world.size > 1 else None)
     torch.set_num_threads(num_threads or max(1, num_cores() // world.local_size))
@@ -64,7 +73,7 @@ def train(
     train_files = _expanded(files)
     if objective is None:
         config = with_class_names(recipe, config, train_files, reading)
-    initial = None if init_from is None else weights_to_start_from(init_from, recipe, config)
+    initial = None if init_from is None else weights_to_start_from(init_from, recipe, config, file)
     job = open_job(
         recipe,
         config,
@@ -74,6 +83,7 @@ def train(
         reading=reading,
         objective=objective,
         initial_tagger="" if initial is None else initial.sha256,
+        network_code=None if file is None else run_network_file(file),
         progress=opening if world.is_first else None,
     )
     path = Path(out) if out is not None else Path("runs") / name

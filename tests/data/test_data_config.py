@@ -530,7 +530,7 @@ def test_faults_in_other_sections(text, message):
         ("", "c.yaml: the file is empty"),
         ("# nothing\n", "c.yaml: the file is empty"),
         ("[]", "c.yaml: expected keys and values, found []"),
-        ("a: b: c", "c.yaml:1: not valid YAML: mapping values are not allowed here"),
+        ("a: b: c", "c.yaml:1: not valid YAML: mapping values are not allowed in this context"),
         ("labels: {type: simple, value: [a, b]}", "c.yaml:1: inputs: this key is needed"),
     ],
 )
