@@ -19,6 +19,7 @@ from partt.cli.main import VERBS, main
 from partt.config import Record
 from partt.data.config import sections as data_config_schema
 from partt.data.config.data_config import DataConfig
+from partt.data.config.labels import Labels, Targets
 from partt.data.formulas.functions import CONSTANTS, NUMPY_FUNCTIONS
 from partt.model.registry import network_kind, network_names
 from partt.training import recipe
@@ -54,6 +55,9 @@ def recipe_keys() -> str:
         "model": recipe.ModelChoice,
         "optimizer": recipe.OptimizerChoice,
         "schedule": recipe.ScheduleChoice,
+        "tasks": recipe.Tasks,
+        "tasks.classification": recipe.ClassificationTask,
+        "tasks.regressions.NAME": recipe.RegressionTask,
         "fine_tuning": recipe.FineTuning,
     }
     return "\n".join([key_table(recipe.Recipe), *_sections(sections)])
@@ -86,7 +90,8 @@ def data_config_keys() -> str:
         "preprocess.params": schema.Parameters,
         "inputs.GROUP": schema.GroupSection,
         "inputs.GROUP.vars": schema.Variable,
-        "labels": schema.Labels,
+        "labels": Labels,
+        "targets": Targets,
         "weights": schema.Weights,
         "bucketing": schema.Bucketing,
     }
@@ -153,8 +158,8 @@ def _sections(sections: dict[str, type[Record]]) -> Iterator[str]:
 
 def _default(record: type[Record], name: str) -> str:
     value = record.model_fields[name].get_default(call_default_factory=True)
-    if isinstance(value, Record):
-        return ""  # the defaults of its own keys
+    if isinstance(value, Record) or value == "":
+        return ""  # the defaults of its own keys, or no text
     return f"`{_yaml(value)}`"
 
 

@@ -111,9 +111,22 @@ def _first_line(event: Started) -> str:
     parameters = f"{event.num_parameters:,} parameters"
     if event.num_trainable < event.num_parameters:
         parameters += f" ({event.num_trainable:,} to train)"
+    parameters += f", {_short(event.multiply_adds_per_jet)} multiply-adds per jet"
     machine = f"{event.device}, {processes}{event.num_threads} thread{'s' * (event.num_threads > 1)}"
     sets = []
     for name, by_class in event.jets.items():
         classes = ", ".join(f"{label}{GLUE}{count:,}" for label, count in by_class.items())
-        sets.append(f"{name}: {sum(by_class.values()):,} jets ({classes})")
+        num_jets = event.num_jets[name]
+        limit = f", {event.validation_jets_per_epoch:,} of them per epoch"
+        is_limited = name == "validation" and event.validation_jets_per_epoch < num_jets
+        in_classes = f" ({classes})" if by_class else ""
+        sets.append(f"{name}: {num_jets:,} jets{in_classes}{limit if is_limited else ''}")
     return f"{machine}; {event.network}, {parameters}; {'; '.join(sets)}"
+
+
+def _short(number: float) -> str:
+    """Return a number with a prefix of the SI: 12.3 M."""
+    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:,.1f}{GLUE}{unit}"
+    return f"{number:.0f}"

@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Mapping
+from typing import TypeVar
 
 from torch import Tensor
 
 from partt.model.heads import CLASSES
+
+Item = TypeVar("Item")
 
 # prefix of a name in format 1 -> prefix now; the first match counts
 _STARTS = (
@@ -18,14 +21,14 @@ _STARTS = (
 )
 
 
-def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors with a prefix before their names."""
-    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+def with_prefix(prefix: str, items: Mapping[str, Item]) -> dict[str, Item]:
+    """Return tensors or numbers with a prefix before their names."""
+    return {f"{prefix}{name}": item for name, item in items.items()}
 
 
-def without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors whose names start with the prefix, without it."""
-    return {name.removeprefix(prefix): item for name, item in tensors.items() if name.startswith(prefix)}
+def without_prefix(prefix: str, items: Mapping[str, Item]) -> dict[str, Item]:
+    """Return the tensors or numbers whose names start with the prefix, without it."""
+    return {name.removeprefix(prefix): item for name, item in items.items() if name.startswith(prefix)}
 
 
 def renamed_from_format_1(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

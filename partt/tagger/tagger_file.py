@@ -4,15 +4,15 @@ Reference jets are branches of a few jets, stored with the outputs of the networ
 outputs again, in float64 on the CPU, so a file that loads gives the same numbers as when it was saved.
 Nothing is pickled, and loading executes no code of the file.
 
-Format 2 has the outputs of all heads, and weights called backbone.* and heads.*. Files of format 1 (partt
-0.1) are converted when they are read.
+Format 2 has the outputs of all heads, what they mean, and weights called backbone.* and heads.*. Files of
+format 1 (partt 0.1) are converted when they are read.
 """
 
 import copy
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -45,6 +45,7 @@ from partt.model.network import Network, Outputs
 from partt.model.network_file import NetworkFile, run_network_file
 from partt.model.registry import build_network, network_config, network_kind
 from partt.model.state_dicts import renamed_from_format_1, with_prefix, without_prefix
+from partt.model.tasks import Task, classes_task
 from partt.regular_files import require_regular
 from partt.tagger.inference import BatchScores, Each, TaggedJets, score_jets
 from partt.tagger.tagger import Tagger
@@ -75,6 +76,7 @@ class TorchTagger(Tagger):
     data_config: DataConfig
     reference_jets: Table  # branches of a few jets
     versions: Mapping[str, str]  # of partt and its libraries when it was made
+    tasks: tuple[Task, ...]  # what the outputs of the heads mean
     sha256: str = ""
     network_file: NetworkFile | None = None  # the user's own network, which the tagger file does not contain
 
@@ -162,6 +164,8 @@ class _Header(Record):
     network_config: dict[str, Any]
     # head -> number of outputs; None: only the classes
     heads: Annotated[dict[str, Width], Field(max_length=100)] | None = None
+    # what the outputs of the heads mean; None: only the classes
+    tasks: Annotated[tuple[Task, ...], Field(strict=False, max_length=100)] | None = None
     class_names: list[str]
     data_config: str
     versions: dict[str, str]
@@ -172,16 +176,21 @@ def new_tagger(
     network: Network,
     data_config: DataConfig,
     reference_jets: Table,
+    tasks: Sequence[Task] = (),
     network_file: NetworkFile | None = None,
 ) -> TorchTagger:
-    """Return a tagger with the versions of this installation; `reference_jets` are branches of a few jets."""
+    """Return a tagger with the versions of this installation; `reference_jets` are branches of a few jets.
+
+    `tasks` say what the outputs of the heads mean; without them there are only classes.
+    """
     versions = {
         "partt": partt.__version__,
         "torch": str(torch.__version__),
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
-    return TorchTagger(network, data_config, reference_jets, versions, network_file=network_file)
+    meanings = tuple(tasks) or (classes_task(len(data_config.class_names)),)
+    return TorchTagger(network, data_config, reference_jets, versions, meanings, network_file=network_file)
 
 
 def save_tagger(path: str | Path, tagger: TorchTagger) -> str:
@@ -200,6 +209,7 @@ def tagger_bytes(tagger: TorchTagger) -> tuple[bytes, str]:
         network=tagger.network.name,
         network_config=tagger.network.config.model_dump(mode="json"),
         heads=tagger.network.head_sizes,
+        tasks=None if [task.kind for task in tagger.tasks] == [CLASSES] else tagger.tasks,
         class_names=list(tagger.class_names),
         data_config=tagger.data_config.to_yaml(),
         versions=dict(tagger.versions),
@@ -247,8 +257,9 @@ def read_tagger(path: Path, network_file: NetworkFile | None = None) -> TorchTag
     _check_network_file(path, header, network_file)
     network = _build(path, header, data_config, weights, network_file)
     reference_jets = _reference_columns(path, tensors, data_config)
+    tasks = header.tasks or (classes_task(len(header.class_names)),)
     tagger = TorchTagger(
-        network, data_config, reference_jets, header.versions, metadata["sha256"], network_file
+        network, data_config, reference_jets, header.versions, tasks, metadata["sha256"], network_file
     )
     _check_reference(path, tagger, expected)
     return tagger
@@ -351,6 +362,9 @@ def _build(
     shape, heads = data_config.input_shape, header.heads or {CLASSES: len(header.class_names)}
     if heads.get(CLASSES, len(header.class_names)) != len(header.class_names):
         raise DataError(f"{path} is damaged: {heads[CLASSES]} outputs for {len(header.class_names)} classes")
+    for task in header.tasks or ():
+        if heads.get(task.name) != task.num_outputs or task.num_classes not in {0, len(header.class_names)}:
+            raise DataError(f"{path} is damaged: the outputs of {task.name[:100]} do not fit its head")
     try:
         kind = (
             network_kind(header.network)

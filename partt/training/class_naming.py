@@ -17,10 +17,13 @@ def with_class_names(
     """Return the config with names of its classes, if it has none but can have some.
 
     The names are those of the recipe, or class_0, class_1, ... up to the largest class number in the files.
+    A recipe with regressions and without names takes everything as targets.
     """
     if config.class_names:
         if recipe.class_names is not None:
             raise ConfigError(f"class_names: {recipe.data_config} has names of its own; remove this key")
+        return config
+    if recipe.class_names is None and recipe.tasks.regressions:
         return config
     policy = BadFilePolicy(reading.on_bad_file == "skip", reading.max_bad_fraction)
     if recipe.class_names is not None:

@@ -14,6 +14,7 @@ class Started:
 
     network: str
     jets: Mapping[str, Mapping[str, int]]  # "training" and "validation": number of jets by class
+    num_jets: Mapping[str, int]  # "training" and "validation": of all classes
     training_metrics: tuple[Metric, ...]
     validation_metrics: tuple[Metric, ...]
     device: str
@@ -21,6 +22,8 @@ class Started:
     num_processes: int
     num_parameters: int
     num_trainable: int
+    multiply_adds_per_jet: float  # of a forward pass over jets of the training files
+    validation_jets_per_epoch: int
     first_step: int
     num_steps: int
     num_epochs: int

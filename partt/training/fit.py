@@ -16,6 +16,7 @@ from partt.data.reading.jet_source import BadFile
 from partt.errors import ConfigError, DataError
 from partt.jobs.metrics_file import read_metrics
 from partt.jobs.stop_signals import SignalledError
+from partt.model.multiply_adds import count_multiply_adds
 from partt.tagger.tagger_file import new_tagger, save_tagger
 from partt.training.checkpoints import load_newest, save_checkpoint
 from partt.training.clock import Clock
@@ -24,9 +25,10 @@ from partt.training.distributed import World
 from partt.training.environment import describe_environment
 from partt.training.events import Ended, EpochEnded, Notice, Report, Started, StepDone, Validating
 from partt.training.guards import check_weights
-from partt.training.job import TrainingJob, jets_by_class, reference_jets
+from partt.training.job import TrainingJob, jets_by_class, reference_jets, typical_jets
 from partt.training.learner import Learner, StepResult, make_learner, restore, snapshot, take_step
 from partt.training.metrics_log import MetricsLog
+from partt.training.optimizers import lr_notices
 from partt.training.recipe import with_network_file
 from partt.training.run_folder import NETWORK_COPY, RunFolder, append_environment, start_or_resume
 from partt.training.schedules import rate_factor
@@ -81,16 +83,21 @@ def fit(
     steps = count_steps(job.recipe, job.train_index, world.size)
     learner = make_learner(job, world, machine.device, initial_weights)
     jets = reference_jets(job.train, job.train_index) if world.is_first else {}
+    size: Mapping[str, float] = {}
     if world.is_first:
         try_network_file(learner, jets)
-        _prepare_folder(job, folder, machine, resume=resume)
+        size = _size(learner)
+        _prepare_folder(job, folder, machine, size, resume=resume)
     world.wait()  # for the first process, which prepares the folder
     checkpoint = load_newest(folder.checkpoints, lambda text: report(Notice(text)))
     state = RunState()
     if checkpoint is not None:
         restore(learner, checkpoint)
         state = state_from_json(checkpoint.values["state"])
-    report(_started(learner, steps, state))
+    if world.is_first:
+        for text in lr_notices(learner.network, job.recipe.optimizer):
+            report(Notice(text))
+        report(_started(learner, steps, state, size))
     with MetricsLog(folder, state) if world.is_first else nullcontext() as log:
         run = _Run(job, learner, steps, folder, machine, log, jets, report, should_stop)
         with dead_readers_reported():
@@ -198,6 +205,7 @@ def _validate(run: _Run) -> tuple[MetricValues, int] | None:
         batch_size=run.steps.batch_size,
         world_size=machine.world.size,
         rank=machine.world.rank,
+        max_jets=job.recipe.validation_jets_per_epoch,
         num_workers=machine.num_workers,
         pin_memory=machine.device.type == "cuda",
         on_bad_file=lambda file: _report_bad_file(run, file),
@@ -215,7 +223,7 @@ def _validate(run: _Run) -> tuple[MetricValues, int] | None:
 
 
 def _counted(run: _Run, batches: Iterator[JetBatch]) -> Iterator[JetBatch]:
-    num_jets, total = 0, run.job.validation_index.num_jets
+    num_jets, total = 0, run.job.validation_jets_per_epoch
     for batch in batches:
         yield batch
         num_jets += len(batch) * run.machine.world.size
@@ -244,8 +252,10 @@ def _end_epoch(run: _Run, state: RunState, validation: MetricValues, num_jets: i
         check_weights(run.learner.network, state.step, lr)
         run.folder.keep_lock()
         if is_best:
-            job = run.job
-            tagger = new_tagger(run.learner.network, job.train.config, run.reference_jets, job.network_file)
+            job, network = run.job, run.learner.network
+            tagger = new_tagger(
+                network, job.train.config, run.reference_jets, job.objective.tasks, job.network_file
+            )
             save_tagger(run.folder.tagger, tagger)
         values = {
             "epoch": state.epoch,
@@ -312,7 +322,9 @@ def _checkpoint_name(step: int, epoch: int) -> str:
     return f"step-{step:09d}-epoch-{epoch:05d}"
 
 
-def _prepare_folder(job: TrainingJob, folder: RunFolder, machine: Machine, *, resume: bool) -> None:
+def _prepare_folder(
+    job: TrainingJob, folder: RunFolder, machine: Machine, size: Mapping[str, float], *, resume: bool
+) -> None:
     recipe, file = job.recipe.replace(data_config="data_config.yaml"), job.network_file
     texts = {
         "recipe.yaml": (recipe if file is None else with_network_file(recipe, NETWORK_COPY)).to_yaml(),
@@ -320,26 +332,40 @@ def _prepare_folder(job: TrainingJob, folder: RunFolder, machine: Machine, *, re
     }
     if file is not None:
         texts[NETWORK_COPY] = file.text
-    start_or_resume(folder, job.definition(machine.world.size), texts, resume=resume)
+    start_or_resume(folder, job.definition(machine.world.size), texts, {"network": size}, resume=resume)
     append_environment(folder, describe_environment(machine.device, machine.world.size))
 
 
-def _started(learner: Learner, steps: Steps, state: RunState) -> Started:
+def _size(learner: Learner) -> dict[str, float]:
+    """Return numbers of parameters, and multiply-adds of jets of the training files, for run.json."""
+    network, jets = learner.network, typical_jets(learner.job.train, learner.job.train_index)
+    trainable = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    return {
+        "num_parameters": network.num_parameters,
+        "num_trainable": sum(parameter.numel() for parameter in trainable),
+        "multiply_adds_per_jet": round(count_multiply_adds(network, jets) / len(jets)),
+        "particles_per_jet": round(float(jets.lengths.double().mean()), 2),
+    }
+
+
+def _started(learner: Learner, steps: Steps, state: RunState, size: Mapping[str, float]) -> Started:
     job = learner.job
-    trainable = [parameter for parameter in learner.network.parameters() if parameter.requires_grad]
     return Started(
         network=learner.network.name,
         jets={
             "training": jets_by_class(job.train, job.train_index),
             "validation": jets_by_class(job.validation, job.validation_index),
         },
+        num_jets={"training": job.train_index.num_jets, "validation": job.validation_index.num_jets},
         training_metrics=job.objective.training_metrics,
         validation_metrics=job.objective.validation_metrics,
         device=str(learner.device),
         num_threads=torch.get_num_threads(),
         num_processes=learner.world.size,
-        num_parameters=learner.network.num_parameters,
-        num_trainable=sum(parameter.numel() for parameter in trainable),
+        num_parameters=round(size["num_parameters"]),
+        num_trainable=round(size["num_trainable"]),
+        multiply_adds_per_jet=size["multiply_adds_per_jet"],
+        validation_jets_per_epoch=job.validation_jets_per_epoch,
         first_step=state.step,
         num_steps=steps.num_steps,
         num_epochs=steps.num_epochs,

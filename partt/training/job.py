@@ -13,11 +13,15 @@ from partt.config import did_you_mean, parse_record
 from partt.data.config.data_config import DataConfig
 from partt.data.files.lists import InputFile
 from partt.data.jagged import Jagged, Table
+from partt.data.jet_batch import concatenate
+from partt.data.packing import pack
 from partt.data.reading.jet_index import JetIndex, build_index, build_indexes
 from partt.data.reading.jet_source import JetSource, open_source
+from partt.data.reading.read_plan import Chunk, spread_jets
 from partt.data.reading.splitting import Split
-from partt.data.variables import read_variables, select
+from partt.data.variables import Variables, read_variables, select, targets_of
 from partt.errors import ConfigError, DataError, ParttError, without_secrets
+from partt.jet_inputs import JetInputs
 from partt.jobs.progress import Progress
 from partt.model.network import Network
 from partt.model.network_file import NetworkCode, NetworkFile
@@ -26,9 +30,12 @@ from partt.tagger.weaver_inputs import weaver_inputs
 from partt.training.objectives.classification import Classification
 from partt.training.objectives.file_loss import FileLoss
 from partt.training.objectives.objective import Metric, Objective
-from partt.training.recipe import Recipe
+from partt.training.objectives.tasks_of_recipe import Targets, make_objective, with_fitted_scales
+from partt.training.recipe import Recipe, Tasks
 
 NUM_REFERENCE_JETS = 8
+NUM_TYPICAL_JETS = 128
+NUM_FIT_JETS = 10_000  # to which scales of targets are fitted
 NOT_DECISIVE = {"data_config", "checkpoint_minutes", "keep_checkpoints"}  # keys of a recipe
 
 
@@ -62,6 +69,11 @@ class TrainingJob:
     def metric(self) -> Metric:
         """The validation metric that decides which epoch is the best."""
         return self.objective.metric(self.recipe.metric)
+
+    @property
+    def validation_jets_per_epoch(self) -> int:
+        """Number of validation jets after each epoch."""
+        return min(self.recipe.validation_jets_per_epoch or 10**18, self.validation_index.num_jets)
 
     @property
     def notices(self) -> list[str]:
@@ -130,11 +142,12 @@ def open_job(
     """Open and index all files; `validation`: files, or the fraction of the training entries to set aside.
 
     Scales and weights that the config leaves to a fit are fitted to the training files. The default objective
-    is classification, with the loss of the network file if that has one.
+    is that of the recipe's tasks, or the loss of the network file if that has one.
     """
     reading = reading or ReadingOptions()
     objective = objective or _file_loss(recipe, config, network_code)
-    objective = objective or Classification(len(config.class_names), recipe.label_smoothing)
+    is_from_recipe = objective is None
+    objective = objective or make_objective(recipe, config)
     recipe = recipe.replace(metric=objective.metric(recipe.metric).name)
 
     def opened(files: Sequence[InputFile], data_config: DataConfig) -> JetSource:
@@ -163,6 +176,9 @@ def open_job(
             )
         train, validation_source = source, opened(validation, source.config)
         train_index, validation_index = build_index(train, progress), build_index(validation_source, progress)
+    if is_from_recipe:
+        recipe = with_fitted_scales(recipe, config, lambda: _some_targets(train, train_index))
+        objective = make_objective(recipe, config)
     _check_classes(train, train_index)
     objective.check_training(jets_by_class(train, train_index))
     job = TrainingJob(
@@ -187,6 +203,8 @@ def _file_loss(recipe: Recipe, config: DataConfig, code: NetworkCode | None) -> 
     path, weights = code.file.path, config.weights
     if recipe.label_smoothing:
         raise ConfigError(f"label_smoothing: not with the loss of {path}, which has get_loss")
+    if recipe.tasks != Tasks():
+        raise ConfigError(f"tasks: not with the loss of {path}, which has get_loss")
     has_weights = weights is not None and (weights.use_precomputed_weights or recipe.reweighting == "loss")
     return FileLoss(len(config.class_names), loss, path, has_weights=has_weights)
 
@@ -201,16 +219,73 @@ def reference_jets(source: JetSource, index: JetIndex) -> Table:
     chunk = next((chunk for chunk in index.chunks if chunk.num_jets), None)
     if chunk is None:
         raise DataError("no jet passes the selection")
-    config = source.config
-    selection = config.selection_for("train")
-    names = {*config.input_names, *(selection.names if selection else ())}
-    variables = read_variables(config, names, source.files[chunk.file], chunk.start, chunk.stop)
-    selected = select(config, variables, "train")
+    selected = _selected(source, chunk, chunk.stop)
     chosen = list(range(min(NUM_REFERENCE_JETS, selected.num_jets)))
     for column in selected.branches.values():  # vertices are rare: add a jet that has some
         if isinstance(column, Jagged) and not column.lengths[chosen].any():
             chosen += np.flatnonzero(column.lengths)[:1].tolist()
     return selected.take(np.array(chosen)).branches
+
+
+def typical_jets(source: JetSource, index: JetIndex) -> JetInputs:
+    """Return the inputs of a few selected jets of every sample and class, each with its share."""
+    first = {chunk.stratum: chunk for chunk in reversed(index.chunks) if chunk.num_jets}
+    expected = dict.fromkeys(first, 0.0)
+    for chunk in index.chunks:
+        if chunk.num_jets:
+            expected[chunk.stratum] += chunk.expected
+    total = sum(expected.values())
+    jets = []
+    for stratum, chunk in first.items():
+        try:
+            found = _first_jets(source, chunk, max(1, round(NUM_TYPICAL_JETS * expected[stratum] / total)))
+        except DataError:
+            if not source.on_bad_file.skip:
+                raise
+            continue
+        jets.append(pack(source.config, found))
+    if not jets:
+        raise DataError("the first file of every sample is bad; `partt check` shows why")
+    return concatenate(jets).inputs
+
+
+def _some_targets(source: JetSource, index: JetIndex) -> Targets:
+    """Read the targets of some selected jets, spread over classes and files (N, R)."""
+    config, targets = source.config, []
+    selection = config.selection_for("train")
+    names = {*config.target_variables, *(selection.names if selection else ())}
+    for chunk, num_jets in zip(index.chunks, spread_jets(index.chunks, NUM_FIT_JETS), strict=True):
+        if not num_jets:
+            continue
+        try:
+            variables = read_variables(config, names, source.files[chunk.file], chunk.start, chunk.stop)
+            found = targets_of(config, select(config, variables, "train"))
+        except DataError:
+            if not source.on_bad_file.skip:
+                raise
+            continue
+        if found is not None:
+            targets.append(found[:num_jets])
+    return np.concatenate(targets) if targets else np.empty((0, len(config.target_names)))
+
+
+def _first_jets(source: JetSource, chunk: Chunk, num_jets: int) -> Variables:
+    """Read the inputs of the first selected jets of a chunk."""
+    size = chunk.stop - chunk.start
+    probably = min(size, -(-2 * num_jets * size // chunk.num_jets))  # entries that have so many selected jets
+    selected = _selected(source, chunk, chunk.start + probably)
+    if selected.num_jets < num_jets:
+        selected = _selected(source, chunk, chunk.stop)
+    return selected.take(np.arange(min(num_jets, selected.num_jets)))
+
+
+def _selected(source: JetSource, chunk: Chunk, stop: int) -> Variables:
+    """Read the inputs of the selected jets of a chunk, up to an entry."""
+    config = source.config
+    selection = config.selection_for("train")
+    names = {*config.input_names, *(selection.names if selection else ())}
+    variables = read_variables(config, names, source.files[chunk.file], chunk.start, stop)
+    return select(config, variables, "train")
 
 
 def _files(source: JetSource, index: JetIndex) -> dict[str, Any]:

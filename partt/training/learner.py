@@ -78,7 +78,8 @@ def make_learner(
     """Build network and optimizer, and seed torch's global generator.
 
     All processes draw the same weights; later random numbers (dropout) differ. Weights that are missing in
-    `initial_weights` stay random; heads in it that the objective does not need are ignored.
+    `initial_weights` stay random; heads in it that the objective does not need, or with another number of
+    outputs, are ignored.
     """
     keep_freed_memory()
     for_weights, for_steps = np.random.SeedSequence(job.seed).generate_state(2, np.uint64).tolist()
@@ -87,8 +88,11 @@ def make_learner(
     network = job.new_network()
     if initial_weights is not None:
         drawn = network.state_dict()
-        is_needed = {name: name in drawn or not name.startswith("heads.") for name in initial_weights}
-        given = {name: tensor for name, tensor in initial_weights.items() if is_needed[name]}
+        given = {
+            name: tensor
+            for name, tensor in initial_weights.items()
+            if not name.startswith("heads.") or (name in drawn and drawn[name].shape == tensor.shape)
+        }
         restore_weights(network, {**drawn, **given})
     loss_of_batch: nn.Module = LossOfBatch(network, objective).to(device).train()
     freeze(network, recipe.fine_tuning.freeze)

@@ -1,4 +1,4 @@
-"""Optimizers: Ranger as published (arXiv:2202.03772) and AdamW; weight decay; frozen parameters."""
+"""Optimizers: Ranger as published (arXiv:2202.03772) and torch's; parameter groups; frozen parameters."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,12 +9,13 @@ import torch
 from pytorch_optimizer import Ranger
 from torch import nn
 
+from partt.data.config.sections import matches
 from partt.errors import ConfigError
 from partt.model.network import Network
 from partt.training.recipe import FineTuning, OptimizerChoice
 
 RANGER_BETAS, RANGER_EPS = (0.95, 0.999), 1e-5
-ADAMW_BETAS, ADAMW_EPS = (0.9, 0.999), 1e-8
+ADAM_BETAS, ADAM_EPS = (0.9, 0.999), 1e-8
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ def make_optimizer(
     """
     fine_tuning = fine_tuning or FineTuning()
     last_layers = network.last_layer_names
+    matching = matching_parameters(network, choice)
     never = {f"backbone.{name}" for name in network.backbone.no_weight_decay}
     groups: dict[_Kind, list[nn.Parameter]] = {}
     for name, parameter in network.named_parameters():
@@ -45,6 +47,7 @@ def make_optimizer(
             continue
         decays = parameter.ndim > 1 and name not in never
         lr_factor = fine_tuning.head_lr_factor if name in last_layers else 1.0
+        lr_factor *= next((choice.lr_factors[key] for key, names in matching.items() if name in names), 1.0)
         groups.setdefault(_Kind(decays, lr_factor), []).append(parameter)
     for parameter in others:
         groups.setdefault(_Kind(parameter.ndim > 1, 1.0), []).append(parameter)
@@ -63,9 +66,12 @@ def make_optimizer(
 
 def optimizer_of(options: list[dict[str, Any]], choice: OptimizerChoice) -> torch.optim.Optimizer:
     """Return the optimizer of parameter groups."""
-    if choice.name == "adamw":
-        betas, eps = choice.betas or ADAMW_BETAS, choice.eps or ADAMW_EPS
-        return torch.optim.AdamW(options, lr=choice.lr, betas=betas, eps=eps)
+    if choice.name == "sgd":
+        return torch.optim.SGD(options, lr=choice.lr, momentum=choice.momentum)
+    if choice.name != "ranger":
+        kind = torch.optim.AdamW if choice.name == "adamw" else torch.optim.Adam
+        betas, eps = choice.betas or ADAM_BETAS, choice.eps or ADAM_EPS
+        return kind(options, lr=choice.lr, betas=betas, eps=eps)
     betas, eps = choice.betas or RANGER_BETAS, choice.eps or RANGER_EPS
     # The same steps as weaver's Ranger: no gradient centralisation, and plain momentum in the first steps,
     # where the variance of the second moments is too large to use them.
@@ -81,6 +87,34 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
         group["lr"] = lr * group["lr_factor"]
 
 
+def matching_parameters(network: Network, choice: OptimizerChoice) -> dict[str, dict[str, nn.Parameter]]:
+    """Return, for each pattern of `lr_factors`, the trained parameters whose names start with a match.
+
+    The prefix `backbone.` may be left out. A pattern without a match is an error.
+    """
+    found = {}
+    for pattern in choice.lr_factors:
+        found[pattern] = {
+            name: parameter
+            for name, parameter in network.named_parameters()
+            if parameter.requires_grad
+            and any(matches(f"^(?:{pattern})", start) for start in (name, name.removeprefix("backbone.")))
+        }
+        if not found[pattern]:
+            raise _no_match("optimizer.lr_factors", pattern, network, "parameter that is trained")
+    return found
+
+
+def lr_notices(network: Network, choice: OptimizerChoice) -> list[str]:
+    """Return what `lr_factors` match, for the user."""
+    return [
+        f"optimizer.lr_factors: {pattern!r} multiplies the learning rate of {len(found)} tensors with "
+        f"{sum(parameter.numel() for parameter in found.values()):,} parameters by "
+        f"{choice.lr_factors[pattern]:g}"
+        for pattern, found in matching_parameters(network, choice).items()
+    ]
+
+
 def freeze(network: Network, patterns: tuple[str, ...]) -> int:
     """Freeze the parameters whose names match a shell pattern; return how many numbers they have.
 
@@ -94,10 +128,7 @@ def freeze(network: Network, patterns: tuple[str, ...]) -> int:
             if fnmatchcase(name, pattern) or fnmatchcase(name.removeprefix("backbone."), pattern)
         }
         if not matching:
-            names = sorted({".".join(name.split(".")[:2]) for name, _ in network.named_parameters()})
-            raise ConfigError(
-                f"fine_tuning.freeze: {pattern!r} matches no parameter; names start with {', '.join(names)}"
-            )
+            raise _no_match("fine_tuning.freeze", pattern, network, "parameter")
         frozen |= matching
     for parameter in frozen.values():
         parameter.requires_grad_(False)
@@ -106,3 +137,8 @@ def freeze(network: Network, patterns: tuple[str, ...]) -> int:
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) and own and not own[0].requires_grad:
             module.eval()  # keeps its running statistics
     return sum(parameter.numel() for parameter in frozen.values())
+
+
+def _no_match(key: str, pattern: str, network: Network, kind: str) -> ConfigError:
+    names = sorted({".".join(name.split(".")[:2]) for name, _ in network.named_parameters()})
+    return ConfigError(f"{key}: {pattern!r} matches no {kind}; names start with {', '.join(names)}")

@@ -9,8 +9,11 @@ import yaml
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from partt.config import MAX_BYTES, KeyFault, Record, parse_record, parse_yaml, shipped_file
+from partt.data.config.sections import Regex
 from partt.errors import ConfigError
+from partt.model.heads import CLASSES
 from partt.model.registry import network_config, network_names
+from partt.model.tasks import PerClass, Quantiles
 from partt.regular_files import read_bounded
 
 Count = Annotated[int, Field(ge=1, le=10**12)]
@@ -57,29 +60,51 @@ class ModelChoice(Record):
 class OptimizerChoice(Record):
     """The optimizer; null: the default of the optimizer."""
 
-    name: Literal["ranger", "adamw"] = "ranger"
+    name: Literal["ranger", "adamw", "adam", "sgd"] = "ranger"
     lr: PositiveFloat
     """the learning rate; the schedule multiplies it"""
+    lr_factors: Mapping[Regex, PositiveFloat] = Field(default_factory=dict, max_length=100)
+    """factors of the learning rate, by regular expressions that names of parameters start with, such as
+    `heads\\.: 10`; `backbone.` may be left out; the first that matches counts"""
     weight_decay: NonNegativeFloat = 0.0
-    """not applied to one-dimensional parameters and the class token"""
+    """not applied to one-dimensional parameters and the class token; adam and sgd add it to the gradient,
+    ranger and adamw subtract it from the weights"""
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] | None = None
+    """not for sgd"""
     eps: PositiveFloat | None = None
+    """not for sgd"""
+    momentum: Beta = 0.0
+    """sgd only"""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.name == "sgd":
+            for key in ("betas", "eps"):
+                if getattr(self, key) is not None:
+                    raise KeyFault((key,), "not for sgd, which has momentum only")
+        elif self.momentum:
+            raise KeyFault(("momentum",), f"only for sgd; that of {self.name} is the first of betas")
+        return self
 
 
 class ScheduleChoice(Record):
     """Learning rate against the step; partt.training.schedules has the formulas."""
 
-    name: Literal["constant", "flat_decay", "cosine", "one_cycle"] = "constant"
+    name: Literal["constant", "flat_decay", "flat_cosine", "flat_linear", "steps", "cosine", "one_cycle"] = (
+        "constant"
+    )
     warmup_steps: Annotated[int, Field(ge=0, le=10**12)] = 0
     """steps in which the rate rises linearly from zero; not for one_cycle, which starts with a rise"""
     flat_fraction: Fraction = 0.7
-    """flat_decay: fraction of the epochs before the decay"""
+    """flat_decay: fraction of the epochs before the decay; flat_cosine and flat_linear: of the steps"""
     rise_fraction: Fraction = 0.3
     """one_cycle: fraction of the steps in which the rate rises"""
     start_factor: Fraction = 0.04
     """one_cycle: factor at the first step"""
     final_factor: Fraction = 0.01
-    """flat_decay, cosine and one_cycle: factor at the end"""
+    """flat_decay, cosine and one_cycle: factor at the end; flat_cosine and flat_linear: the smallest"""
+    step_factor: Fraction = 0.1
+    """steps: factor after a third of the epochs, and once more after two thirds"""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -99,6 +124,58 @@ class FineTuning(Record):
     """parameters that stay fixed: shell patterns of names, such as particle_embedding.*"""
 
 
+class ClassificationTask(Record):
+    """The classes of the data config, if it has any."""
+
+    weight: NonNegativeFloat = 1.0
+    """of the cross entropy in the loss; 0: classes are not learned"""
+
+
+class RegressionTask(Record):
+    """A target of the data config; jets whose target is not known do not count."""
+
+    target: str | None = None
+    """name of the target in the data config; null: the name of the task"""
+    loss: Literal["log_cosh", "mse", "mae", "gaussian", "quantile"] = "log_cosh"
+    """of the scaled target; gaussian also learns the width, quantile learns `quantiles`;
+    partt.training.objectives.regression_losses has the formulas"""
+    quantiles: Quantiles = (0.16, 0.5, 0.84)
+    """for loss: quantile"""
+    weight: PositiveFloat = 1.0
+    """of this loss in the sum"""
+    per_class: PerClass = False
+    """true: one prediction for each class; residual: one for all, and residuals to it for each class"""
+    shift: float | None = None
+    """the network learns (target - shift) / scale; null: the median of some training jets"""
+    scale: PositiveFloat | None = None
+    """null: half the central 68 % width of some training jets"""
+    unit: str = ""
+    """of the target, for people"""
+
+
+TaskName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
+
+
+class Tasks(Record):
+    """What is learned: classes, and any number of targets; the loss is the weighted sum."""
+
+    classification: ClassificationTask = ClassificationTask()
+    regressions: Mapping[TaskName, RegressionTask] = Field(default_factory=dict, max_length=100)
+    """name -> keys of a regression"""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if CLASSES in self.regressions:
+            raise KeyFault(("regressions", CLASSES), "this name is taken by the classes: choose another")
+        for name, task in self.regressions.items():
+            if task.per_class and not self.classification.weight:
+                raise KeyFault(
+                    ("regressions", name, "per_class"),
+                    "needs classification.weight > 0: the class with the highest score is predicted",
+                )
+        return self
+
+
 class Recipe(Record):
     """How to train; files, seed and device are options of the command line."""
 
@@ -110,6 +187,7 @@ class Recipe(Record):
     model: ModelChoice
     optimizer: OptimizerChoice
     schedule: ScheduleChoice = ScheduleChoice()
+    tasks: Tasks = Tasks()
     batch_size: NumJets = 512
     """jets per step of the optimizer, over all processes"""
     accumulate: NumJets = 1
@@ -120,6 +198,8 @@ class Recipe(Record):
     """number of steps of the optimizer, instead of epochs"""
     jets_per_epoch: Count | None = None
     """null: one pass over the files"""
+    validation_jets_per_epoch: Count | None = None
+    """the same jets after every epoch, spread over classes and files; null: all"""
     reweighting: Literal["sample", "loss"] = "sample"
     """how fitted weights of the data config are used: sample draws jets by weight, loss weights the loss"""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -128,7 +208,8 @@ class Recipe(Record):
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: mixed precision, on a GPU"""
     metric: str | None = None
-    """metric of the validation jets that chooses the best epoch: accuracy (default), auc or loss"""
+    """metric of the validation jets that chooses the best epoch: accuracy (default), auc or loss; with
+    regressions loss (default), accuracy, auc, and NAME_loss, NAME_bias or NAME_width of a regression"""
     patience: Count | None = None
     """stop after this many epochs without improvement"""
     checkpoint_minutes: NonNegativeFloat = 10.0

@@ -1,6 +1,7 @@
 """The run folder: definition, environment and results of a run.
 
-run.json            everything that decides the result; --resume requires the same
+run.json            everything that decides the result, which --resume requires to be the same; the
+                    network's size
 recipe.yaml         the recipe with all keys; data_config.yaml: the data config with fitted values
 network.py          a copy of the user's own network file, if the network is from one
 environment.json    versions, machine and git state of each start
@@ -104,18 +105,24 @@ def locked_run_folder(path: str | Path) -> Iterator[RunFolder]:
 
 
 def start_or_resume(
-    folder: RunFolder, definition: Mapping[str, Any], texts: Mapping[str, str], *, resume: bool
+    folder: RunFolder,
+    definition: Mapping[str, Any],
+    texts: Mapping[str, str],
+    notes: Mapping[str, Any],
+    *,
+    resume: bool,
 ) -> None:
     """Write the definition of a new run, or check that it equals that of the run in the folder.
 
-    `texts`: further files to write, by name, for the user only. Files of a folder without a run are never
-    replaced. The lock of the folder must be held: temporary files of killed processes are removed.
+    `texts`: further files to write, by name, and `notes`: further keys of run.json, both for the user only.
+    Files of a folder without a run are never replaced. The lock of the folder must be held: temporary files
+    of killed processes are removed.
     """
     for path in folder.files(texts):
         remove_leftovers(path)
     if not folder.definition.exists():
         _refuse_foreign_files(folder, texts)
-        write_text(folder.definition, json.dumps(definition, indent=1))
+        write_text(folder.definition, json.dumps({**definition, **notes}, indent=1))
         _write_missing(folder, texts)
         return
     if not resume:
@@ -126,6 +133,8 @@ def start_or_resume(
         before = json.loads(folder.definition.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {folder.definition}: {error}") from error
+    if isinstance(before, dict):
+        before = {key: value for key, value in before.items() if key not in notes}
     differences = list(_differences(with_defaults(before), json.loads(json.dumps(definition))))
     if differences:
         lines = [f"  {line}" for line in differences[:MAX_DIFFERENCES]]

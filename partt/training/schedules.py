@@ -12,13 +12,22 @@ def rate_factor(schedule: ScheduleChoice, step: int, num_steps: int, steps_per_e
         return (step + 1) / (warmup + 1)
     match schedule.name:
         case "constant":
-            return 1.0
+            factor = 1.0
         case "flat_decay":
-            return _flat_decay(schedule, step, num_steps, steps_per_epoch)
+            factor = _flat_decay(schedule, step, num_steps, steps_per_epoch)
+        case "flat_cosine":
+            factor = max(
+                schedule.final_factor, _half_cosine(1, 0, _part_after_flat(schedule, step, num_steps))
+            )
+        case "flat_linear":
+            factor = max(schedule.final_factor, 1 - _part_after_flat(schedule, step, num_steps))
+        case "steps":
+            factor = _thirds(schedule, step, num_steps, steps_per_epoch)
         case "cosine":
-            return _half_cosine(1, schedule.final_factor, _part(step - warmup, num_steps - warmup - 1))
+            factor = _half_cosine(1, schedule.final_factor, _part(step - warmup, num_steps - warmup - 1))
         case "one_cycle":
-            return _one_cycle(schedule, step, num_steps)
+            factor = _one_cycle(schedule, step, num_steps)
+    return factor
 
 
 def _flat_decay(schedule: ScheduleChoice, step: int, num_steps: int, steps_per_epoch: int) -> float:
@@ -30,6 +39,19 @@ def _flat_decay(schedule: ScheduleChoice, step: int, num_steps: int, steps_per_e
     num_decaying = max(1, int(num_epochs * (1 - schedule.flat_fraction) + 1e-9))
     decays = step // steps_per_epoch - (num_epochs - num_decaying) + 1
     return float(schedule.final_factor ** (max(0, decays) / num_decaying))
+
+
+def _part_after_flat(schedule: ScheduleChoice, step: int, num_steps: int) -> float:
+    """Return 0 up to the last flat step, and less than 1 at the last step of the run."""
+    last_flat = schedule.flat_fraction * num_steps - 1
+    return _part(max(0.0, step - last_flat), num_steps - last_flat)
+
+
+def _thirds(schedule: ScheduleChoice, step: int, num_steps: int, steps_per_epoch: int) -> float:
+    """Return 1, then step_factor, then its square: each for a third of the epochs."""
+    num_epochs = -(-num_steps // steps_per_epoch)
+    third = max(1, round(num_epochs / 3))
+    return float(schedule.step_factor ** min(2, step // steps_per_epoch // third))
 
 
 def _one_cycle(schedule: ScheduleChoice, step: int, num_steps: int) -> float:

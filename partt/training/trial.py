@@ -25,12 +25,13 @@ def try_network_file(learner: Learner, jets: Table) -> None:
     config = job.train.config
     places = np.arange(2 * num_jets(jets)) % num_jets(jets)  # a BatchNorm needs two jets or more
     variables = Variables(jets, config.formulas, "training jets", np.arange(num_jets(jets))).take(places)
-    labels = (np.arange(len(places)) % len(config.class_names)).astype(np.int64)
-    batch = pack(config, variables, labels=labels).without_bad()
+    labels = (np.arange(len(places)) % max(1, len(config.class_names))).astype(np.int64)
+    targets = np.zeros((len(places), len(config.target_names)), dtype=np.float32)
+    batch = pack(config, variables, labels=labels, targets=targets).without_bad()
     with torch.random.fork_rng(devices=[]):
         loss = objective(network.train(), batch).loss
         loss.backward()
-        outputs = reference_outputs(new_tagger(network, config, jets, job.network_file))
+        outputs = reference_outputs(new_tagger(network, config, jets, network_file=job.network_file))
     if not (loss.isfinite() and all(values.isfinite().all() for values in outputs.values())):
         raise NumericalError(
             f"{job.network_file.path}: the loss or the outputs of the first training jets are NaN or infinite"

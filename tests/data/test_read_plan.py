@@ -16,6 +16,7 @@ from partt.data.reading.read_plan import (
     draw_jets,
     jets_per_pass,
     ordered_units,
+    spread_jets,
     training_units,
     unit_order,
 )
@@ -191,6 +192,40 @@ def test_ordered_units_keep_the_order_and_lose_nothing(index, unit_jets, world_s
         for jet in jets_of(unit, index, shuffled=False)
     ]
     assert jets == sorted(all_jets(index))
+
+
+@given(indices(), st.integers(1, 60), st.integers(1, 4), st.integers(1, 300))
+def test_a_limited_number_of_jets_is_the_same_for_any_number_of_ranks(index, unit_jets, world_size, max_jets):
+    def jets(size):
+        return [
+            jet
+            for rank in range(size)
+            for unit in ordered_units(
+                index, unit_jets=unit_jets, world_size=size, rank=rank, max_jets=max_jets
+            )
+            for jet in jets_of(unit, index, shuffled=False)
+        ]
+
+    found, available = jets(world_size), all_jets(index)
+    assert found == jets(1) == sorted(set(found))
+    assert set(found) <= set(available)
+    assert len(found) == min(max_jets, len(available))
+    for stratum in "abc":
+        share = sum(chunk.num_jets for chunk in index if chunk.stratum == stratum) / max(len(available), 1)
+        of_stratum = sum(index[chunk].stratum == stratum for chunk, _ in found)
+        assert abs(of_stratum - share * len(found)) < 1 + 1e-9
+
+
+def test_a_limited_number_of_jets_is_spread_over_files_without_reading_them_all():
+    index = [Chunk(n, 0, 100, 100, 100.0, "ab"[n % 2]) for n in range(2000)]
+    kept = np.array(spread_jets(index, 200))
+    chunks = np.flatnonzero(kept[::2])
+    assert kept[::2].sum() == kept[1::2].sum() == 100
+    assert len(chunks) == 15  # sixteen shares of seven jets, the last ones of which are not needed
+    assert np.diff(chunks).max() < 2 * 1000 / 15
+    many = np.array(spread_jets(index, 20_000))
+    assert np.count_nonzero(many) == 200  # whole chunks
+    assert np.diff(np.flatnonzero(many)).max() < 40
 
 
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=30), st.integers(0, 20))

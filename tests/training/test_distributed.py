@@ -52,11 +52,11 @@ def run_two(job, out, stop_at=10**9, **options):
 
 
 def test_two_processes_leave_one_run(jet_file, tmp_path):
-    job = tiny_job(jet_file, epochs=2)
+    job = tiny_job(jet_file, epochs=2, validation_jets_per_epoch=41)
     assert run_two(job, tmp_path) == [0, 0]
     epochs = [line for line in metrics_of(tmp_path) if line["kind"] == "epoch"]
     assert [line["step"] for line in epochs] == [6, 12]
-    assert epochs[0]["validation_num_jets"] == job.validation_index.num_jets
+    assert epochs[0]["validation_num_jets"] == 41 < job.validation_index.num_jets
     definition = json.loads((tmp_path / "run.json").read_text())
     assert definition["processes"] == 2
     assert (tmp_path / "best.safetensors").exists()

@@ -10,7 +10,7 @@ from partt.errors import ConfigError, DataError
 from partt.jobs.metrics_file import read_metrics
 from partt.tagger.loading import load_torch_tagger
 from partt.training.checkpoints import load_newest
-from partt.training.events import EpochEnded, Notice, Started, StepDone
+from partt.training.events import EpochEnded, Notice, Started, StepDone, Validating
 from partt.training.objectives.classification import Classification
 from partt.training.recipe import load_recipe
 from partt.training.run_folder import RunFolder, locked_run_folder
@@ -93,13 +93,26 @@ def test_same_seed_same_weights_other_seed_others(jet_file, tmp_path):
     assert not torch.equal(tensors_of(tmp_path / "a")[name], tensors_of(tmp_path / "c")[name])
 
 
-@pytest.mark.parametrize("schedule", ["constant", "flat_decay", "cosine", "one_cycle"])
-@pytest.mark.parametrize("optimizer", ["ranger", "adamw"])
+@pytest.mark.parametrize(
+    ("optimizer", "schedule"),
+    [
+        ("ranger", "constant"),
+        ("ranger", "flat_decay"),
+        ("ranger", "cosine"),
+        ("ranger", "one_cycle"),
+        ("adamw", "flat_cosine"),
+        ("adam", "flat_linear"),
+        ("sgd", "steps"),
+    ],
+)
 def test_resuming_in_the_middle_of_an_epoch_is_exact(jet_file, tmp_path, optimizer, schedule):
+    extra = {"momentum": 0.9} if optimizer == "sgd" else {}
+    factors = {"heads": 2.0, "blocks": 0.5}
     job = tiny_job(
         jet_file,
-        optimizer={"name": optimizer, "lr": 1e-2, "weight_decay": 0.01},
+        optimizer={"name": optimizer, "lr": 1e-2, "weight_decay": 0.01, "lr_factors": factors, **extra},
         schedule={"name": schedule, "warmup_steps": 0 if schedule == "one_cycle" else 3},
+        validation_jets_per_epoch=40,
         accumulate=2,
         clip_norm=1.0,
         epochs=2,
@@ -110,6 +123,37 @@ def test_resuming_in_the_middle_of_an_epoch_is_exact(jet_file, tmp_path, optimiz
     assert run_job(job, tmp_path / "parts", resume=True, should_stop=stop_after(5)).stopped
     assert not run_job(job, tmp_path / "parts", resume=True).stopped
     assert_same_run(tmp_path / "parts", tmp_path / "whole")
+
+
+def test_fewer_validation_jets_are_the_same_in_every_epoch(jet_file, tmp_path):
+    """With a learning rate of almost nothing and no BatchNorm, equal jets have equal metrics."""
+    job = tiny_job(
+        jet_file,
+        model={"name": "pfn"},
+        optimizer={"name": "sgd", "lr": 1e-30},
+        validation_jets_per_epoch=40,
+        epochs=2,
+    )
+    events = []
+    run_job(job, tmp_path, report=events.append)
+    first, second = read_metrics(tmp_path / "metrics.jsonl", "epoch")
+    assert first["validation_num_jets"] == second["validation_num_jets"] == 40
+    assert first["validation_loss"] == second["validation_loss"]
+    assert max(event.num_jets for event in events if isinstance(event, Validating)) == 40
+    assert next(event for event in events if isinstance(event, Started)).validation_jets_per_epoch == 40
+
+
+def test_the_size_of_the_network_is_noted_and_decides_nothing(jet_file, tmp_path):
+    job = tiny_job(jet_file, epochs=1)
+    run_job(job, tmp_path)
+    definition = json.loads((tmp_path / "run.json").read_text())
+    network = definition.pop("network")
+    assert network["num_parameters"] == network["num_trainable"]
+    assert network["multiply_adds_per_jet"] > 1000 * network["particles_per_jet"]
+    (tmp_path / "run.json").write_text(json.dumps({**definition, "network": {"num_parameters": 0}}))
+    run_job(job, tmp_path, resume=True)
+    (tmp_path / "run.json").write_text(json.dumps(definition))  # of an older version
+    run_job(job, tmp_path, resume=True)
 
 
 def test_a_stop_in_validation_saves_and_validates_again(jet_file, tmp_path):

@@ -1,11 +1,15 @@
+import copy
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
+from weaver.train import init_opt
 from weaver.utils.nn.optimizer.ranger import Ranger as WeaverRanger
 
 from partt.errors import ConfigError
 from partt.training.checkpoints import optimizer_numbers, optimizer_tensors, restore_optimizer
-from partt.training.optimizers import freeze, make_optimizer, optimizer_of, set_learning_rate
+from partt.training.optimizers import freeze, lr_notices, make_optimizer, optimizer_of, set_learning_rate
 from partt.training.recipe import FineTuning, OptimizerChoice
 from small_networks import small_network
 
@@ -70,7 +74,65 @@ def test_freezing_by_pattern():
         make_optimizer(model, OptimizerChoice(lr=1e-3))
 
 
-@pytest.mark.parametrize("name", ["ranger", "adamw"])
+@pytest.mark.parametrize(
+    ("ours", "theirs", "options"),
+    [
+        ({"name": "ranger"}, "ranger", {}),
+        ({"name": "adamw", "betas": (0.95, 0.999)}, "adamW", {"weight_decay": 0.01}),
+        ({"name": "adam"}, "adam", {"weight_decay": 0.01}),
+        ({"name": "adam", "betas": (0.8, 0.99), "eps": 1e-3}, "adam", {"betas": (0.8, 0.99), "eps": 1e-3}),
+        ({"name": "sgd"}, "SGD", {"weight_decay": 0.01}),
+        ({"name": "sgd", "momentum": 0.9}, "SGD", {"momentum": 0.9, "weight_decay": 0.01}),
+    ],
+    ids=str,
+)
+def test_steps_equal_those_of_weavers_optimizers(ours, theirs, options):
+    """Weaver's own `init_opt`, with its `lr_mult`, takes the same steps with a copy of the network."""
+    model = small_network()
+    twin = copy.deepcopy(model)
+    choice = OptimizerChoice(
+        lr=1e-2, weight_decay=options.get("weight_decay", 0.0), lr_factors={r"heads\.": 3.0}, **ours
+    )
+    optimizer = make_optimizer(model, choice)
+    settings = SimpleNamespace(
+        start_lr=1e-2, optimizer=theirs, lr_finder=None, load_epoch=None, lr_scheduler="none"
+    )
+    twin.no_weight_decay = lambda: {"backbone.class_token"}
+    reference, _ = init_opt(settings, twin, lr_mult=(r"heads\.", 3.0), **options)
+    for step in range(10):
+        set_learning_rate(optimizer, 1e-2)
+        for number, (mine, other) in enumerate(zip(model.parameters(), twin.parameters(), strict=True)):
+            generator = torch.Generator().manual_seed(100 * step + number)
+            mine.grad = torch.randn(mine.shape, generator=generator, dtype=mine.dtype)
+            other.grad = mine.grad.clone()
+        optimizer.step()
+        reference.step()
+        for (name, mine), other in zip(model.named_parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-8, msg=name)
+
+
+def test_learning_rates_by_pattern():
+    model = small_network()
+    factors = {r"blocks\.1\.": 0.5, "blocks": 0.1, "heads": 10.0}
+    choice = OptimizerChoice(lr=1e-3, lr_factors=factors)
+    optimizer = make_optimizer(model, choice, FineTuning(head_lr_factor=2.0))
+    set_learning_rate(optimizer, 1e-3)
+    rates = {id(p): g["lr"] for g in optimizer.param_groups for p in g["params"]}
+    expected = {"backbone.blocks.0": 1e-4, "backbone.blocks.1": 5e-4, "heads.classes": 2e-2}
+    for name, parameter in model.named_parameters():
+        known = next((rate for start, rate in expected.items() if name.startswith(start)), 1e-3)
+        assert rates[id(parameter)] == pytest.approx(known), name
+    assert lr_notices(model, choice)[2] == (
+        "optimizer.lr_factors: 'heads' multiplies the learning rate of 2 tensors with 170 parameters by 10"
+    )
+    for pattern in ("haeds", "weight"):  # a pattern matches the beginning of a name
+        with pytest.raises(
+            ConfigError, match=f"lr_factors: '{pattern}' matches no .*names start with .*heads"
+        ):
+            make_optimizer(model, OptimizerChoice(lr=1e-3, lr_factors={pattern: 2.0}))
+
+
+@pytest.mark.parametrize("name", ["ranger", "adamw", "adam", "sgd"])
 def test_a_restored_optimizer_goes_on_exactly(name):
     def train(model, optimizer, steps):
         for step in steps:
@@ -79,7 +141,8 @@ def test_a_restored_optimizer_goes_on_exactly(name):
                 parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
             optimizer.step()
 
-    choice = OptimizerChoice(name=name, lr=1e-2, weight_decay=0.01)
+    momentum = 0.9 if name == "sgd" else 0.0
+    choice = OptimizerChoice(name=name, lr=1e-2, weight_decay=0.01, momentum=momentum)
     whole = small_network()
     train(whole, make_optimizer(whole, choice), range(20))
     first, second = small_network(), small_network()

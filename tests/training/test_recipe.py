@@ -21,7 +21,8 @@ def recipe_file(tmp_path):
 
 
 def test_a_recipe_loads_back_equal(tmp_path):
-    recipe = tiny_recipe(clip_norm=1.0, fine_tuning={"freeze": ["blocks.*"]})
+    tasks = {"regressions": {"mass": {"loss": "quantile", "per_class": "residual"}, "pt": {"shift": 1.0}}}
+    recipe = tiny_recipe(clip_norm=1.0, fine_tuning={"freeze": ["blocks.*"]}, tasks=tasks)
     (tmp_path / "recipe.yaml").write_text(recipe.to_yaml())
     assert load_record(tmp_path / "recipe.yaml", Recipe) == recipe
 
@@ -51,6 +52,19 @@ def test_overrides_change_keys(recipe_file):
         ("batch_size.x=3", "batch_size has no keys inside"),
         ("batch_size", "should be KEY=VALUE"),
         ("schedule.warmup_steps=2.5", "warmup_steps"),
+        ("optimizer.momentum=0.9", "optimizer.momentum: only for sgd; that of ranger is the first of betas"),
+        ("optimizer={name: sgd, lr: 1, eps: 1e-8}", "optimizer.eps: not for sgd"),
+        ("optimizer.lr_factors={'heads(': 2}", "not a regular expression"),
+        ("optimizer.lr_factors={'(a+)\\1': 2}", "cannot be matched in bounded time"),
+        ("optimizer.lr_factors={heads: 0}", "greater than 0"),
+        ("tasks.regressions.classes.loss=mse", "regressions.classes: this name is taken by the classes"),
+        ("tasks.regressions.mass.loss=cosh", "tasks.regressions.mass.loss: should be 'log_cosh', 'mse'"),
+        ("tasks.regressions.m.quantiles=[0, 1]", "greater than 0"),
+        ("tasks={regressions: {'jet mass': {}}}", "should match pattern"),
+        (
+            "tasks={classification: {weight: 0}, regressions: {m: {per_class: true}}}",
+            "regressions.m.per_class: needs classification.weight > 0",
+        ),
     ],
 )
 def test_wrong_overrides_are_explained(recipe_file, override, message):

@@ -1,10 +1,16 @@
+from types import SimpleNamespace
+from typing import get_args
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from weaver.train import init_opt
 
 from partt.training.recipe import ScheduleChoice
 from partt.training.schedules import rate_factor
+
+SCHEDULES = get_args(ScheduleChoice.model_fields["name"].annotation)
 
 
 def factors(schedule: ScheduleChoice, num_steps: int, steps_per_epoch: int) -> list[float]:
@@ -42,8 +48,62 @@ def test_cosine_and_warm_up():
     assert rates[100] == pytest.approx(0.01)
 
 
+def weaver_factors(name: str, num_epochs: int, steps_per_epoch: int, warmup_steps: float = 0) -> list[float]:
+    """Return the learning rates of weaver's own scheduler, stepped as in its training loop."""
+    options = SimpleNamespace(
+        start_lr=1.0,
+        optimizer="SGD",
+        lr_finder=None,
+        load_epoch=None,
+        lr_scheduler=name,
+        num_epochs=num_epochs,
+        steps_per_epoch=steps_per_epoch,
+        warmup_steps=warmup_steps,
+    )
+    optimizer, scheduler = init_opt(options, torch.nn.Linear(1, 1))
+    rates = []
+    for step in range(num_epochs * steps_per_epoch):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if scheduler and (hasattr(scheduler, "_update_per_step") or (step + 1) % steps_per_epoch == 0):
+            scheduler.step()
+    return rates
+
+
+@pytest.mark.parametrize("num_epochs", [2, 3, 10, 50])
+@pytest.mark.parametrize(
+    ("weaver_name", "schedule"),
+    [
+        ("none", {"name": "constant"}),
+        ("steps", {"name": "steps"}),
+        ("flat+decay", {"name": "flat_decay"}),
+        ("flat+linear", {"name": "flat_linear", "final_factor": 0.001}),
+        ("flat+cos", {"name": "flat_cosine", "final_factor": 0.001}),
+    ],
+)
+def test_schedules_equal_weavers_step_by_step(weaver_name, schedule, num_epochs):
+    ours = factors(ScheduleChoice(**schedule), 4 * num_epochs, 4)
+    assert ours == pytest.approx(weaver_factors(weaver_name, num_epochs, 4), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("weaver_name", "name"), [("flat+linear", "flat_linear"), ("flat+cos", "flat_cosine")]
+)
+def test_weaver_warms_up_one_step_later(weaver_name, name):
+    """weaver's first step of a warm-up has a learning rate of 0, and does nothing."""
+    ours = factors(ScheduleChoice(name=name, warmup_steps=9, final_factor=0.001), 80, 4)
+    theirs = weaver_factors(weaver_name, 20, 4, warmup_steps=10)
+    assert theirs[0] == 0
+    assert ours[:9] == pytest.approx(theirs[1:10], rel=1e-12)
+    assert ours[10:] == pytest.approx(theirs[10:], rel=1e-12)
+
+
+def test_one_epoch_of_steps_has_the_full_rate():
+    assert factors(ScheduleChoice(name="steps"), 5, 5) == [1] * 5
+
+
 @given(
-    st.sampled_from(["constant", "flat_decay", "cosine", "one_cycle"]),
+    st.sampled_from(SCHEDULES),
     st.integers(1, 200),
     st.integers(1, 50),
 )

@@ -1,5 +1,6 @@
 """The command `partt train`."""
 
+import re
 import shlex
 
 import numpy as np
@@ -36,7 +37,7 @@ def test_the_first_line_and_the_table(folder, capsys):
         "note: no training jets",
         "note: no validation jets",
     ]
-    assert first.startswith("cpu, 1 thread; part, ")
+    assert re.match(r"cpu, 1 thread; part, [\d,]+ parameters, [\d.]+ [kM] multiply-adds per jet; ", first)
     assert "training: 200 jets (QCD 100, Hbb 100, Hcc 0" in first
     assert "validation: 100 jets (QCD 0, Hbb 0, Hcc 100" in first
     assert len(header) == len(row) == 78  # columns: a terminal has 80

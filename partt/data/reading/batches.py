@@ -86,6 +86,7 @@ def ordered_batches(
     batch_size: int,
     world_size: int = 1,
     rank: int = 0,
+    max_jets: int | None = None,
     num_workers: int = 0,
     pin_memory: bool = False,
     unit_jets: int = UNIT_JETS,
@@ -93,8 +94,13 @@ def ordered_batches(
     on_notice: OnNotice | None = None,
     should_stop: ShouldStop | None = None,
 ) -> Iterator[JetBatch]:
-    """Yield batches of each selected jet of a rank's share, once, in the order of the files."""
-    units = ordered_units(index.chunks, unit_jets=unit_jets, world_size=world_size, rank=rank)
+    """Yield batches of each selected jet of a rank's share, once, in the order of the files.
+
+    With `max_jets`, only so many jets of all ranks together, spread over classes and files.
+    """
+    units = ordered_units(
+        index.chunks, unit_jets=unit_jets, world_size=world_size, rank=rank, max_jets=max_jets
+    )
     reader = UnitReader(source, index, seed=None)
     units_read = _read_ahead(reader, units, num_workers, pin_memory=pin_memory, should_stop=should_stop)
     accepted = _accepted(units_read, source, index, on_bad_file, on_notice)

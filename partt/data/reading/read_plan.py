@@ -20,6 +20,7 @@ import numpy.typing as npt
 # otherwise a chunk is divided between two units, and read twice.
 MIXING_TOLERANCE = 0.1
 MAX_REREADING = 1.5  # how often chunks are read in a pass, on average, for better mixing
+MIN_SPREAD = 16  # chunks of a stratum that give jets, if it has so many and only some of its jets are used
 
 
 @dataclass(frozen=True)
@@ -94,20 +95,50 @@ def training_units(
                 yield replace(moved, first=moved.first + skipped, position=moved.position + skipped)
 
 
-def ordered_units(index: Index, *, unit_jets: int, world_size: int = 1, rank: int = 0) -> Iterator[WorkUnit]:
-    """Yield units with every selected jet once, in the order of the files."""
-    total = sum(chunk.num_jets for chunk in index)
+def ordered_units(
+    index: Index, *, unit_jets: int, world_size: int = 1, rank: int = 0, max_jets: int | None = None
+) -> Iterator[WorkUnit]:
+    """Yield units with every selected jet once, or with `max_jets` of them, in the order of the files."""
+    kept = [chunk.num_jets for chunk in index] if max_jets is None else spread_jets(index, max_jets)
     units: list[tuple[Draw, ...]] = []
     draws: list[Draw] = []
-    for number, chunk in enumerate(index):
-        draws.append(Draw(number, chunk.num_jets, 0, chunk.num_jets))
-        if sum(draw.num_drawn for draw in draws) >= unit_jets:
+    for number, num_jets in enumerate(kept):
+        if num_jets:
+            draws.append(Draw(number, index[number].num_jets, 0, num_jets))
+        if _num_jets(draws) >= unit_jets:
             units.append(tuple(draws))
             draws = []
     if draws:
         units.append(tuple(draws))
     everything = [_whole_unit(0, number, draws) for number, draws in enumerate(units)]
+    total = sum(kept)
     yield from _slice(everything, total * rank // world_size, total * (rank + 1) // world_size)
+
+
+def spread_jets(index: Index, max_jets: int) -> list[int]:
+    """Return how many jets of each chunk, its first ones, to use if there should be at most `max_jets`.
+
+    Every stratum gives its share, from chunks that are spread over the files: MIN_SPREAD of them, or as many
+    as are needed; no more, because a chunk is read as a whole.
+    """
+    total = sum(chunk.num_jets for chunk in index)
+    strata: dict[str, list[int]] = {}
+    for number, chunk in enumerate(index):
+        strata.setdefault(chunk.stratum, []).append(number)
+    ends = np.cumsum([sum(index[number].num_jets for number in chunks) for chunks in strata.values()])
+    wanted = np.diff(
+        np.rint(ends * (min(max_jets, total) / max(total, 1))).astype(np.int64), prepend=0
+    ).tolist()
+    kept = [0] * len(index)
+    for chunks, num_wanted in zip(strata.values(), wanted, strict=True):
+        share = -(-num_wanted // min(len(chunks), MIN_SPREAD))
+        left = num_wanted
+        while left:
+            for number in _spread_order(chunks):
+                more = min(share, index[number].num_jets - kept[number], left)
+                kept[number] += more
+                left -= more
+    return kept
 
 
 def batch_cuts(unit: WorkUnit, batch_size: int) -> list[tuple[int, int]]:
@@ -172,6 +203,13 @@ def _slice(units: Sequence[WorkUnit], first: int, last: int) -> Iterator[WorkUni
         if begin < end:
             yield replace(unit, first=begin, last=end, position=start + begin - first)
         start += len(unit)
+
+
+def _spread_order(chunks: Sequence[int]) -> list[int]:
+    """Return the chunks in an order in which those of every beginning are far from each other."""
+    num_bits = len(chunks).bit_length()
+    reversed_bits = [int(f"{place:0{num_bits}b}"[::-1], 2) for place in range(len(chunks))]
+    return [chunks[place] for place in np.argsort(reversed_bits)]
 
 
 def _shuffled_pass(index: Index, seed: int, pass_number: int, unit_jets: int) -> list[WorkUnit]:

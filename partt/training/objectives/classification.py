@@ -15,6 +15,7 @@ from partt.data.reading.jet_index import JetIndex
 from partt.errors import ConfigError, DataError
 from partt.model.heads import CLASSES
 from partt.model.network import Outputs
+from partt.model.tasks import classes_task
 from partt.training.objectives.objective import LOSS, Losses, Measurements, Metric, Objective
 
 ACCURACY = Metric("accuracy", "accuracy", "higher")
@@ -32,6 +33,7 @@ class Classification(Objective):
     def __init__(self, num_classes: int, label_smoothing: float = 0.0) -> None:
         super().__init__()
         self.heads = {CLASSES: num_classes}
+        self.tasks = (classes_task(num_classes),)
         self.label_smoothing = label_smoothing
 
     def losses(self, outputs: Outputs, batch: JetBatch) -> Losses:

@@ -18,6 +18,7 @@ from partt.data.jet_batch import JetBatch
 from partt.data.reading.jet_index import JetIndex
 from partt.errors import ConfigError
 from partt.model.network import Network, Outputs
+from partt.model.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,15 @@ class Metric:
 
     name: str  # in the recipe, metrics.jsonl and TensorBoard
     title: str  # on the screen
-    better: Literal["lower", "higher"]
+    better: Literal["lower", "higher", "nearer zero"]
 
     def is_better(self, value: float, best: float | None) -> bool:
         """Whether a value is better than the best so far."""
-        return best is None or (value < best if self.better == "lower" else value > best)
+        if best is None:
+            return True
+        if self.better == "nearer zero":
+            return abs(value) < abs(best)
+        return value < best if self.better == "lower" else value > best
 
 
 LOSS = Metric("loss", "loss", "lower")  # every objective has it
@@ -70,6 +75,8 @@ class Objective(nn.Module, ABC):
 
     heads: Mapping[str, int]
     """the heads that the network needs: name -> number of outputs"""
+    tasks: tuple[Task, ...] = ()
+    """what the outputs of these heads mean, for the tagger file; heads without a task are not predicted"""
     training_metrics: tuple[Metric, ...] = (LOSS,)
     """of the training jets, shown while an epoch runs"""
     validation_metrics: tuple[Metric, ...] = (LOSS,)

@@ -1,0 +1,93 @@
+"""Recipe + data config -> objective: classes, targets, or both."""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from partt.config import did_you_mean
+from partt.data.config.data_config import DataConfig
+from partt.errors import ConfigError, DataError
+from partt.model.heads import CLASSES
+from partt.model.tasks import Kind, Task
+from partt.training.objectives.classification import Classification
+from partt.training.objectives.objective import Objective
+from partt.training.objectives.regression import Regression
+from partt.training.objectives.sum_of_tasks import SumOfTasks, Term
+from partt.training.recipe import Recipe, RegressionTask
+
+Targets = npt.NDArray[np.floating]  # (N, R); NaN: not known
+
+
+def make_objective(recipe: Recipe, config: DataConfig) -> Objective:
+    """Return what a recipe asks for; scales that are still to be fitted are 1."""
+    weight, num_classes = recipe.tasks.classification.weight, len(config.class_names)
+    terms = {}
+    if weight and num_classes:
+        terms[CLASSES] = Term(Classification(num_classes, recipe.label_smoothing), weight)
+    for name, regression in recipe.tasks.regressions.items():
+        terms[name] = Term(_regression(name, regression, config), regression.weight)
+    if not terms:
+        known = ", ".join(config.target_names)
+        raise ConfigError(
+            "tasks: there is nothing to learn: "
+            + (
+                f"the data config has no classes; add its targets ({known}) to tasks.regressions"
+                if known
+                else "the weight of the classes is 0, and there are no regressions"
+            )
+        )
+    if list(terms) == [CLASSES] and weight == 1:
+        return terms[CLASSES].objective
+    return SumOfTasks(terms)
+
+
+def with_fitted_scales(recipe: Recipe, config: DataConfig, read_targets: Callable[[], Targets]) -> Recipe:
+    """Return the recipe with the shifts and scales that it leaves to a fit; targets are read if needed."""
+    regressions = dict(recipe.tasks.regressions)
+    if all(task.shift is not None and task.scale is not None for task in regressions.values()):
+        return recipe
+    targets = read_targets()
+    for name, task in regressions.items():
+        column = targets[:, config.target_names.index(task.target or name)].astype(np.float64)
+        shift, scale = _fitted(name, column[np.isfinite(column)], len(column))
+        regressions[name] = task.replace(
+            shift=shift if task.shift is None else task.shift,
+            scale=scale if task.scale is None else task.scale,
+        )
+    return recipe.replace(tasks=recipe.tasks.replace(regressions=regressions))
+
+
+def _fitted(name: str, known: Targets, num_jets: int) -> tuple[float, float]:
+    """Return median and half the central 68 % width, with a few digits."""
+    if not len(known):
+        raise DataError(f"tasks.regressions.{name}: none of {num_jets} training jets has a known target")
+    low, middle, high = np.quantile(known, [0.16, 0.5, 0.84])
+    width = (high - low) / 2 or np.std(known) or 1.0  # of a target that is hardly ever different
+    return float(f"{middle:.6g}"), float(f"{width:.6g}")
+
+
+def _regression(name: str, regression: RegressionTask, config: DataConfig) -> Regression:
+    target = regression.target or name
+    if target not in config.target_names:
+        known = ", ".join(config.target_names) or "none"
+        raise ConfigError(
+            f"tasks.regressions.{name}: the data config has no target {target!r}"
+            f"{did_you_mean(target, config.target_names)}; its targets: {known}"
+        )
+    if regression.per_class and len(config.class_names) < 2:
+        raise ConfigError(f"tasks.regressions.{name}.per_class: the data config has no classes")
+    kinds: dict[str, Kind] = {"gaussian": "gaussian", "quantile": "quantiles"}
+    kind = kinds.get(regression.loss, "value")
+    task = Task(
+        name=name,
+        kind=kind,
+        num_classes=len(config.class_names) if regression.per_class else 0,
+        target=target,
+        quantiles=regression.quantiles if kind == "quantiles" else (),
+        per_class=regression.per_class,
+        shift=regression.shift or 0.0,
+        scale=regression.scale or 1.0,
+        unit=regression.unit,
+    )
+    return Regression(task, regression.loss, config.target_names.index(target))
