@@ -86,6 +86,11 @@ def shipped_file(folder: str, name_or_path: str) -> Path:
     return shipped[name_or_path]
 
 
+def shipped_names(folder: str) -> list[str]:
+    """Return the names of the configs that partt ships in `folder`."""
+    return sorted(file.stem for file in _shipped_folder(folder).glob("*.yaml"))
+
+
 def did_you_mean(word: str, known: Sequence[str]) -> str:
     """Return ' (did you mean ...?)' if a known word is close to `word`, else ''."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from partt.errors import ConfigError
-
 PARTICLES = "pf"  # the usual name of the main collection
 
 
@@ -37,11 +35,12 @@ class InputShape:
 
 
 def main_collection(shape: InputShape) -> str:
-    """Return the name of the main collection: pf, or the first one with features, or the first one."""
+    """Return the name of the main collection: pf, or the first one with features, or the first one.
+
+    Inputs with features of jets only have none: an IndexError.
+    """
     names = [name for name, collection in shape.collections.items() if collection.num_features]
     names = [*names, *shape.collections]
-    if not names:
-        raise ConfigError("the data config has no particles, only features of jets")
     return PARTICLES if PARTICLES in names else names[0]
 
 

@@ -26,10 +26,12 @@ SMALL_PART = {
     "embedding_widths": (16, 32),
     "pair_widths": (8, 8),
 }
-# case -> (network, settings)
+# case -> (network, settings), for one collection of particles
 SMALL = {
     "part": ("part", SMALL_PART),
     "part_plain": ("part_plain", {**SMALL_PART, "pair_widths": None}),
+    "part_v2": ("part_v2", SMALL_PART),
+    "part_v3": ("part_v3", {**SMALL_PART, "drop_path": 0.5}),
     "part_xs": ("part_xs", {"num_blocks": 1}),
     "part_s": ("part_s", {"num_blocks": 1}),
     "part_m": ("part_m", {"num_blocks": 1}),
@@ -39,6 +41,40 @@ SMALL = {
     "gru": ("recurrent", {"width": 8}),
     "lstm": ("recurrent", {"width": 8, "cell": "lstm"}),
 }
+# case -> (network, settings), with settings for other inputs, which `jets_for` makes
+OTHERS = {
+    "part_ee": ("part", {**SMALL_PART, "pair_features": "ee", "self_pairs": False}),
+    "part_xyzt": ("part", {**SMALL_PART, "pair_features": "xyzt"}),
+    "part, pf sv": ("part", {**SMALL_PART, "self_pairs": False, "pair_last_activation": False}),
+    "part, pf sv jet": ("part", {**SMALL_PART, "pair_features": "pp_jet", "head": {"hidden_widths": [8, 6]}}),
+    "part_v3, sv pf lt": ("part_v3", {**SMALL_PART, "head": {"hidden_widths": [8], "bias": False}}),
+    "part_xs, pf sv": ("part_xs", {"num_blocks": 1, "pair_widths": None}),
+    "particlenet, lt sv pf jet": ("particlenet", {"convolutions": ((8, 8), (12,)), "fusion": True}),
+    "pfn, sv pf jet": ("pfn", {"particle_widths": (16,), "jet_widths": (16,)}),
+    "pcnn, pf jet": ("pcnn", {"unit_widths": (8, 8, 12), "first_width": 4, "head": {}}),
+    "gru, pf jet": ("recurrent", {"width": 8, "head": {"hidden_widths": [8], "dropout": [0.5]}}),
+    "mlp, jet": ("mlp", {"widths": (8, 8)}),
+}
+ALL = {**SMALL, **OTHERS}
+
+
+def jets_for(case, lengths, num_features=17, seed=0, dtype=torch.float64) -> JetInputs:
+    """Return random jets for a case; `lengths` are those of the main collection, others have up to three."""
+    names = case.partition(",")[2].split() or ["pf"]
+    collections = {}
+    widths = {"pf": num_features, "sv": 5, "lt": 3}
+    for name in (name for name in names if name in widths):
+        own = lengths if name == "pf" else [(5 * jet + widths[name]) % 4 for jet in range(len(lengths))]
+        collections[name] = packed_jets(own, widths[name], seed + widths[name], dtype).main
+    random = np.random.default_rng(seed)
+    groups = {"jet_features": 3, "jet_more": 1} if "jet" in names else {}
+    return JetInputs(
+        collections,
+        {
+            name: torch.tensor(random.normal(size=(len(lengths), size)), dtype=dtype)
+            for name, size in groups.items()
+        },
+    )
 
 
 def packed_jets(lengths, num_features=17, seed=0, dtype=torch.float64) -> JetInputs:
@@ -60,8 +96,8 @@ def packed_jets(lengths, num_features=17, seed=0, dtype=torch.float64) -> JetInp
 
 
 def with_particles(inputs: JetInputs, **changes) -> JetInputs:
-    """Return jets with some of their tensors exchanged."""
-    return JetInputs({"pf": replace(inputs.main, **changes)})
+    """Return jets with some tensors of their main collection exchanged."""
+    return JetInputs({**inputs.collections, "pf": replace(inputs.main, **changes)}, inputs.jet_features)
 
 
 def one_jet(inputs: JetInputs, index: int) -> JetInputs:
@@ -71,8 +107,8 @@ def one_jet(inputs: JetInputs, index: int) -> JetInputs:
 def small_network(case="part", inputs: JetInputs | None = None, num_classes=10, **settings) -> Network:
     """Return a small network in float64, away from its neutral start; by default for 17 features."""
     torch.manual_seed(0)
-    name, small = SMALL[case]
-    shape = (packed_jets([1]) if inputs is None else inputs).shape
+    name, small = ALL[case]
+    shape = (jets_for(case, [1]) if inputs is None else inputs).shape
     config = network_config(name, {**small, **settings})
     network = build_network(name, config, shape, {CLASSES: num_classes}).double()
     randomise(network)

@@ -16,28 +16,30 @@ from partt.model.cpu.prepacked_linear import Linear
 class Attention(nn.Module):
     """Weights of both kinds of attention: input and output projections, and a scale per head."""
 
-    def __init__(self, width: int, num_heads: int, *, scale_heads: bool) -> None:
+    def __init__(self, width: int, num_heads: int, *, scale_heads: bool, bias: bool = True) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.in_proj = Linear(width, 3 * width)
-        self.out_proj = nn.Linear(width, width)
+        self.in_proj = Linear(width, 3 * width, bias=bias)
+        self.out_proj = nn.Linear(width, width, bias=bias)
         self.head_scale = nn.Parameter(torch.ones(num_heads)) if scale_heads else None
 
     def project_out(self, x: Tensor) -> Tensor:
         """Mix the heads (..., D); the outputs of "head" h, its D / H channels, are scaled by c_h."""
         weight: Tensor = self.out_proj.weight
-        bias: Tensor = self.out_proj.bias
+        bias: Tensor | None = self.out_proj.bias
         if self.head_scale is not None:  # scaling the weights is cheaper than scaling every row
             scale = self.head_scale[:, None].expand(-1, x.shape[-1] // self.num_heads).reshape(-1)  # (D,)
-            weight, bias = weight * scale[:, None], bias * scale
+            weight, bias = weight * scale[:, None], None if bias is None else bias * scale
         return functional.linear(x, weight, bias)
 
 
 class SelfAttention(Attention):
     """softmax(Q Kᵀ / sqrt(d) + U) V with the pair bias U (arXiv:2202.03772, eq. 4)."""
 
-    def __init__(self, width: int, num_heads: int, *, scale_heads: bool, dropout: float) -> None:
-        super().__init__(width, num_heads, scale_heads=scale_heads)
+    def __init__(
+        self, width: int, num_heads: int, *, scale_heads: bool, dropout: float, bias: bool = True
+    ) -> None:
+        super().__init__(width, num_heads, scale_heads=scale_heads, bias=bias)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, bias: Tensor | None, maps: list[Tensor] | None = None) -> Tensor:
@@ -92,7 +94,8 @@ class ClassAttention(Attention):
         width = token.shape[-1]
         head_dim = width // self.num_heads
         weight_q, weight_k, weight_v = self.in_proj.weight.chunk(3)  # (D, D) each
-        bias_q, _, bias_v = self.in_proj.bias.chunk(3)
+        has_bias = self.in_proj.bias is not None
+        bias_q, _, bias_v = self.in_proj.bias.chunk(3) if has_bias else (None, None, 0.0)
         q = functional.linear(token, weight_q, bias_q).view(-1, self.num_heads, head_dim) / math.sqrt(
             head_dim
         )

@@ -1,6 +1,6 @@
 """Embeddings: features -> tokens, pair features -> attention bias.
 
-In training callers pass packed rows, so BatchNorm sees the real particles and pairs of the whole batch.
+Callers pass packed rows, so that in training BatchNorm sees the real particles and pairs of the whole batch.
 
 Axes: T particles of a batch, F features, D width, N pairs, H heads.
 """
@@ -16,6 +16,7 @@ from partt.model.cpu.prepacked_linear import Linear
 from partt.model.exporting import is_exporting
 
 PAIRS_IN_CACHE = 4096
+ROWS_IN_CACHE = 1024
 
 
 def batch_norm(x: Tensor, norm: nn.BatchNorm1d) -> Tensor:
@@ -28,6 +29,14 @@ def batch_norm(x: Tensor, norm: nn.BatchNorm1d) -> Tensor:
     else:
         rows = norm(rows)
     return rows.view(x.shape)
+
+
+def embed_rows(embedding: nn.Module, rows: Tensor) -> Tensor:
+    """Return tokens (T, D) of packed rows (T, F); in evaluation on a CPU in chunks that fit its cache."""
+    if embedding.training or not rows.is_cpu:
+        tokens: Tensor = embedding(rows)
+        return tokens
+    return torch.cat([embedding(chunk) for chunk in torch.split(rows, ROWS_IN_CACHE)])
 
 
 class ParticleEmbedding(nn.Module):
@@ -65,11 +74,15 @@ class LinearEmbedding(nn.Module):
 class PairEmbedding(nn.Module):
     """BatchNorm, then Linear -> BatchNorm -> GELU for each width: one number per head and pair."""
 
-    def __init__(self, num_features: int, widths: tuple[int, ...], *, last_activation: bool) -> None:
+    def __init__(
+        self, num_features: int, widths: tuple[int, ...], *, last_activation: bool, bias: bool = True
+    ) -> None:
         super().__init__()
         self.input_norm = nn.BatchNorm1d(num_features)
         inputs = (num_features, *widths[:-1])
-        self.linears = nn.ModuleList(nn.Linear(*shape) for shape in zip(inputs, widths, strict=True))
+        self.linears = nn.ModuleList(
+            nn.Linear(*shape, bias=bias) for shape in zip(inputs, widths, strict=True)
+        )
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in widths)
         self.num_activations = len(widths) if last_activation else len(widths) - 1
 
@@ -81,12 +94,14 @@ class PairEmbedding(nn.Module):
         )
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return (H, N) from pair features (N, 4)."""
+        """Return (H, N) from pair features (N, F)."""
         if not self.training:
             return self._evaluate(features)
         (first, norm), *others = self.layers
         # With a copy of the transposed weight the gradient is xᵀ g: for 4 inputs ten times faster than gᵀ x.
-        x = torch.addmm(first.bias, batch_norm(features, self.input_norm), first.weight.T.contiguous())
+        weight, x = first.weight.T.contiguous(), batch_norm(features, self.input_norm)
+        bias = cast("Tensor | None", first.bias)
+        x = x @ weight if bias is None else torch.addmm(bias, x, weight)
         for layer, next_norm in others:
             if x.is_cpu and len(x) > 1 and norm.training:
                 x = norm_gelu_linear(x, norm, layer)
@@ -117,7 +132,8 @@ def _folded(
 ) -> tuple[Tensor, Tensor]:
     """Return weight and bias of norm(layer(input_norm(x))) in evaluation, where norms are linear."""
     weight: Tensor = layer.weight
-    bias: Tensor = layer.bias
+    bias = cast("Tensor | None", layer.bias)
+    bias = weight.new_zeros(len(weight)) if bias is None else bias
     if input_norm is not None:
         scale, shift = _line(input_norm)
         weight, bias = weight * scale, bias + weight @ shift

@@ -1,6 +1,6 @@
-"""Groups of jets of similar length, the only place with padding; and the pairs of particles in a batch.
+"""Groups of jets of similar length, the only place with padding.
 
-Axes: B jets, T particles of all jets, N pairs i >= j of all jets; G jets of a group, P its longest jet.
+Axes: B jets, T particles of all jets; G jets of a group, P its longest jet.
 """
 
 from collections.abc import Sequence
@@ -100,53 +100,3 @@ def _cut(sorted_lengths: list[int], max_rows: int, min_length: int) -> list[tupl
         cuts.append((start, end))
         end = start
     return cuts
-
-
-def triangle(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return i and j of the pairs i >= j below `size`, in the order 00 10 11 20 21 22 ... (N,)."""
-    pair = torch.arange(size * (size + 1) // 2, device=device)
-    # Pair k is in row (sqrt(8 k + 1) - 1) / 2; torch.tril_indices cannot be exported.
-    i = (((8 * pair + 1).double().sqrt() - 1) / 2).long()
-    return i, pair - i * (i + 1) // 2
-
-
-def square(size: int, device: torch.device) -> Tensor:
-    """Return the position of the pair i, j in `triangle`'s order (P, P)."""
-    slots = torch.arange(size, device=device)
-    high = torch.maximum(slots[:, None], slots)
-    return high * (high + 1) // 2 + torch.minimum(slots[:, None], slots)
-
-
-@dataclass(frozen=True, eq=False)
-class PackedPairs:
-    """All pairs i >= j inside the jets of a batch, jet after jet, in `triangle`'s order."""
-
-    first: Tensor  # (N,) row of particle i
-    second: Tensor  # (N,) row of particle j
-    offsets: Tensor  # (B,) first pair of every jet
-
-    def places(self, group: JetGroup) -> Tensor:
-        """Return the position of the pair of every two slots of a group (G, P, P); arbitrary for padding."""
-        size = group.rows.shape[1]
-        places = self.offsets[group.jets, None, None] + square(size, self.offsets.device)
-        return places.clamp(max=max(len(self.first) - 1, 0))
-
-    def split(self, values: Tensor, groups: Sequence[JetGroup]) -> list[Tensor]:
-        """Return values of pairs (H, N) group by group, as symmetric matrices (H, G, P, P) each."""
-        places = [self.places(group) for group in groups]
-        chosen = values.index_select(1, torch.cat([place.flatten() for place in places]))
-        parts = torch.split(chosen, [place.numel() for place in places], dim=1)
-        return [part.view(-1, *place.shape) for part, place in zip(parts, places, strict=True)]
-
-
-def pack_pairs(offsets: Tensor) -> PackedPairs:
-    """List the pairs of the jets with these offsets (B + 1,)."""
-    lengths = offsets.diff()
-    jet_starts = offsets[:-1].repeat_interleave(lengths)  # (T,)
-    rows = torch.arange(len(jet_starts), device=offsets.device)
-    num_partners = rows - jet_starts + 1  # particle i of a jet has i + 1 partners j <= i
-    first = rows.repeat_interleave(num_partners)  # (N,)
-    ends = num_partners.cumsum(0)
-    pair_in_row = torch.arange(len(first), device=offsets.device) - (ends - num_partners)[first]
-    num_pairs = lengths * (lengths + 1) // 2
-    return PackedPairs(first, jet_starts[first] + pair_in_row, num_pairs.cumsum(0) - num_pairs)

@@ -16,7 +16,8 @@ def draw_linear_weights(modules: Iterable[tuple[str, nn.Module]]) -> None:
             nn.init.uniform_(module.weight, -bound, bound)
         else:
             nn.init.xavier_uniform_(module.weight)
-        nn.init.zeros_(module.bias)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
 
 
 def scale_by_depth(blocks: Iterable[nn.Module]) -> None:

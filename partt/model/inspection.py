@@ -1,6 +1,7 @@
 """Attention maps and embeddings of a Particle Transformer, jet by jet.
 
-Axes: B jets, P particles of a jet, D width, H heads, L particle blocks, K class blocks, C classes.
+Axes: B jets, P particles of a jet, those of all collections in order, D width, H heads, L particle blocks,
+K class blocks, C classes.
 """
 
 from dataclasses import dataclass
@@ -10,8 +11,8 @@ from torch import Tensor
 
 from partt.errors import ConfigError
 from partt.jet_inputs import JetInputs
-from partt.model.grouping import group_jets, take_rows
 from partt.model.heads import CLASSES
+from partt.model.interleaving import interleave
 from partt.model.network import Network
 from partt.model.particle_transformer import AttentionMaps, ParticleTransformer
 
@@ -34,14 +35,14 @@ def inspect_jets(network: Network, inputs: JetInputs) -> list[JetInspection]:
         raise ConfigError(f"{network.name} has no attention maps; only Particle Transformers have them")
     if network.training:
         raise ValueError("inspect_jets needs network.eval(): dropout would blur the attention maps")
-    jets = inputs.main
-    lengths = jets.lengths.tolist()
+    lengths = inputs.lengths.tolist()
     inspections: dict[int, JetInspection] = {}
-    for group in group_jets(jets.offsets):
+    for group, x, bias in backbone.embed_groups(interleave(inputs.collections)):
         maps = AttentionMaps()
-        momenta = None if jets.momenta is None else take_rows(jets.momenta, group.rows)
-        x, bias = backbone.embed_group(take_rows(jets.features, group.rows), momenta)
         embeddings = backbone.norm(backbone.encode(x, bias, group.mask, maps)[0])
+        embeddings = torch.cat(
+            (embeddings, *(values[group.jets] for values in inputs.jet_features.values())), 1
+        )
         logits = network.outputs(embeddings)[CLASSES]
         attention = torch.stack(maps.particles)  # (L, H, G, P, P)
         class_attention = torch.stack(maps.token)  # (K, G, H, 1 + P)

@@ -27,7 +27,7 @@ class Embeddings:
     """Output of a backbone."""
 
     jets: Tensor  # (B, D)
-    particles: Tensor | None = None  # (T, D') of the first collection, on request; zero if trimmed
+    particles: Tensor | None = None  # (T, D') of the main collection, on request; zero if trimmed
 
 
 class Backbone(nn.Module, ABC):
@@ -39,6 +39,8 @@ class Backbone(nn.Module, ABC):
     """why coordinates are needed, for the error message; empty: they are not"""
     min_slots: int = 1
     """the fewest slots that a padded jet must have"""
+    takes_jet_features: bool = False
+    """whether it uses jet-level features itself; else they are joined to its embeddings"""
     no_weight_decay: ClassVar[frozenset[str]] = frozenset()
     """parameters that never decay, beside the one-dimensional ones"""
 
@@ -64,30 +66,50 @@ class Backbone(nn.Module, ABC):
     def initialise(self, heads: nn.ModuleDict) -> None:
         """Draw the initial weights of backbone and heads; by default they stay as torch drew them."""
 
+    def all_collections(self, shape: InputShape) -> dict[str, CollectionShape]:
+        """Return the shapes of the collections; check that there is one, and that each has what is needed."""
+        if not shape.collections:
+            raise ConfigError(
+                f"{type(self).__name__} takes particles: add the input pf_features to the data config"
+            )
+        for name, collection in shape.collections.items():
+            if not collection.num_features:
+                raise ConfigError(
+                    f"{type(self).__name__} takes features of particles: add the input {name}_features to "
+                    "the data config"
+                )
+            if self.needs_momenta and not collection.has_momenta:
+                raise ConfigError(f"{self.needs_momenta}: add the input {name}_vectors to the data config")
+            if self.needs_points and not collection.num_coordinates:
+                raise ConfigError(f"{self.needs_points}: add the input {name}_points to the data config")
+        return dict(shape.collections)
+
     def only_collection(self, shape: InputShape) -> CollectionShape:
         """Return the shape of the only collection, for backbones that take one; check what they need."""
-        if len(shape.collections) != 1 or shape.jet_features:
-            found = ", ".join([*shape.collections, *shape.jet_features]) or "nothing"
-            raise ConfigError(f"{type(self).__name__} takes one collection of particles, found {found}")
-        ((name, collection),) = shape.collections.items()
-        if self.needs_momenta and not collection.has_momenta:
-            raise ConfigError(f"{self.needs_momenta}: add the input {name}_vectors to the data config")
-        if self.needs_points and not collection.num_coordinates:
-            raise ConfigError(f"{self.needs_points}: add the input {name}_points to the data config")
-        return collection
+        if len(shape.collections) > 1:
+            raise ConfigError(
+                f"{type(self).__name__} takes one collection of particles, found "
+                f"{', '.join(shape.collections)}; part, particlenet and pfn take several"
+            )
+        return next(iter(self.all_collections(shape).values()))
 
 
 class Network(nn.Module):
-    """A backbone and the heads on its embedding."""
+    """A backbone and the heads on its embedding, to which the jet-level features are joined."""
 
     has_embeddings = True
 
-    def __init__(self, name: str, backbone: Backbone, heads: Mapping[str, int]) -> None:
+    def __init__(self, name: str, backbone: Backbone, shape: InputShape, heads: Mapping[str, int]) -> None:
         super().__init__()
         self.name = name  # in partt.model.registry
         self.backbone = backbone
+        joined = 0 if backbone.takes_jet_features else sum(shape.jet_features.values())
+        self.embedding_width = backbone.width + joined
         self.heads = nn.ModuleDict(
-            {head: Head(backbone.width, num_outputs, backbone.head) for head, num_outputs in heads.items()}
+            {
+                head: Head(self.embedding_width, num_outputs, backbone.head)
+                for head, num_outputs in heads.items()
+            }
         )
         backbone.initialise(self.heads)
 
@@ -96,24 +118,29 @@ class Network(nn.Module):
         return self.outputs(self.embed(inputs))
 
     def embed(self, inputs: JetInputs) -> Tensor:
-        """Return the embeddings of jets (B, D), the input of the heads."""
+        """Return the input of the heads (B, D): embeddings of jets, and their jet-level features."""
         embeddings: Embeddings = self.backbone(inputs)
-        return embeddings.jets
+        return self._with_jet_features(embeddings.jets, inputs)
 
     def tokens(self, inputs: JetInputs) -> Tensor:
-        """Return an embedding of every particle of the first collection (T, D')."""
+        """Return an embedding of every particle of the main collection, `inputs.main` (T, D')."""
         tokens: Tensor | None = self.backbone(inputs, with_tokens=True).particles
         if tokens is None:
             raise ConfigError(f"{self.name} has no embeddings of particles; the Particle Transformer has")
         return tokens
 
     def outputs(self, embeddings: Tensor) -> Outputs:
-        """Return the outputs of all heads from embeddings (B, D)."""
+        """Return the outputs of all heads from what `embed` returns (B, D)."""
         return {name: head(embeddings) for name, head in self.heads.items()}
 
     def forward_padded(self, inputs: PaddedInputs) -> Outputs:
         """Return the outputs of all heads for padded jets, using only operations that can be exported."""
-        return self.outputs(self.backbone.embed_padded(inputs))
+        return self.outputs(self._with_jet_features(self.backbone.embed_padded(inputs), inputs))
+
+    def _with_jet_features(self, embeddings: Tensor, inputs: JetInputs | PaddedInputs) -> Tensor:
+        if self.backbone.takes_jet_features or not inputs.jet_features:
+            return embeddings
+        return torch.cat((embeddings, *inputs.jet_features.values()), dim=1)
 
     def for_export(self, example: JetInputs) -> "Network":
         """Return the network whose `forward_padded` is exported; `example`: some jets to try it with."""

@@ -1,36 +1,30 @@
 """The Particle Transformer (arXiv:2202.03772) on packed jets.
 
-Axes: B jets, T particles of all jets, F features, D width, H heads; inside a group of jets of similar
-length: G jets, P particles (padded; mask True = real).
+Particles of all collections are the tokens of one transformer, each collection embedded by layers of its own.
+
+Axes: B jets, T tokens of all jets, F features, D width, H heads; inside a group of jets of similar
+length: G jets, P tokens (padded; mask True = real).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from partt.jet_inputs import Collection, InputShape, JetInputs, PaddedInputs
+from partt.jet_inputs import InputShape, JetInputs, PaddedInputs, main_collection
 from partt.model.attention import mask_to_bias
-from partt.model.blocks import ClassBlock, ParticleBlock
+from partt.model.blocks import STYLES, ClassBlock, ParticleBlock
 from partt.model.cpu.prepacked_linear import prepacked_weights
-from partt.model.embeddings import LinearEmbedding, PairEmbedding, ParticleEmbedding
-from partt.model.grouping import (
-    JetGroup,
-    group_jets,
-    join_rows,
-    pack_pairs,
-    split_rows,
-    square,
-    take_rows,
-    triangle,
-)
+from partt.model.embeddings import LinearEmbedding, ParticleEmbedding, embed_rows
+from partt.model.grouping import JetGroup, group_jets, join_rows, split_rows, take_rows
 from partt.model.initialisation import draw_linear_weights, scale_by_depth
+from partt.model.interleaving import InterleavedJets, interleave, side_by_side
 from partt.model.network import Backbone, Embeddings
+from partt.model.pair_bias import PairBias
 from partt.model.particle_transformer_config import ParticleTransformerConfig
-from partt.model.trimming import trim_jets
-from partt.physics.pair_features import PAIR_FEATURES, pair_features
+from partt.model.trimming import trim_collections
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,44 +42,64 @@ class ParticleTransformer(Backbone):
     no_weight_decay: ClassVar[frozenset[str]] = frozenset({"class_token"})
 
     def __init__(self, config: ParticleTransformerConfig, shape: InputShape) -> None:
-        super().__init__(config, config.width)
+        super().__init__(config, config.width, config.head)
         if config.pair_widths is not None:
             self.needs_momenta = "pair features need four-momenta"
-        collection = self.only_collection(shape)
-        self.particle_embedding = _particle_embedding(config, collection.num_features)
-        self.pair_embedding = _pair_embedding(config)
+        others = self.all_collections(shape)
+        self.collections, self.main = tuple(others), main_collection(shape)
+        self.particle_embedding = _particle_embedding(config, others.pop(self.main).num_features)
+        self.other_embeddings = nn.ModuleDict(
+            {
+                name: _particle_embedding(config, collection.num_features)
+                for name, collection in others.items()
+            }
+        )
+        self.pair_embedding = None if config.pair_widths is None else PairBias(config, config.pair_widths)
         self.blocks = nn.ModuleList(ParticleBlock(config) for _ in range(config.num_blocks))
         self.class_token = nn.Parameter(torch.empty(config.width))
         self.class_blocks = nn.ModuleList(ClassBlock(config) for _ in range(config.num_class_blocks))
-        self.norm = nn.LayerNorm(config.width)
+        self.norm = STYLES[config.block].norm(config.width)
+
+    @property
+    def embeddings(self) -> dict[str, nn.Module]:
+        """The embedding of every collection, in order."""
+        embeddings = {self.main: self.particle_embedding, **self.other_embeddings}
+        return {name: embeddings[name] for name in self.collections}
 
     def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
-        """Return the class tokens after the last block (B, D), and on request the particle tokens (T, D)."""
-        jets, kept = inputs.main, None
+        """Return the class tokens after the last block (B, D).
+
+        On request also the particle tokens of the main collection (T, D).
+        """
+        collections, kept = dict(inputs.collections), None
         if self.training and self.config.trim:
-            kept, offsets = trim_jets(jets.offsets)
-            jets = jets.with_rows(lambda rows: rows[kept], offsets)
-        groups = group_jets(jets.offsets)
-        embedded = self._embed_batch(jets, groups) if self.training else self._embed_groups(jets, groups)
-        class_tokens, tokens = [], []
+            collections, kept = trim_collections(collections)
+        jets = interleave(collections)
+        groups, class_tokens, tokens = [], [], []
         with prepacked_weights():
-            for group, (x, bias) in zip(groups, embedded, strict=True):
+            for group, x, bias in self.embed_groups(jets):
                 token, x = self.encode(x, bias, group.mask)  # noqa: PLW2901
+                groups.append(group)
                 class_tokens.append(token)
                 tokens += [x] if with_tokens else []
         in_order = torch.cat([group.jets for group in groups]).argsort()
         embeddings: Tensor = self.norm(torch.cat(class_tokens)[in_order])
         if not with_tokens:
             return Embeddings(embeddings)
-        packed = join_rows(tokens, groups, len(jets.features))
+        packed = jets.rows_of(self.main, join_rows(tokens, groups, int(jets.offsets[-1])))
         if kept is not None:
-            packed = packed.new_zeros(len(inputs.main.features), self.width).index_copy(0, kept, packed)
+            whole = packed.new_zeros(len(inputs.collections[self.main].features), self.width)
+            packed = whole.index_copy(0, kept[self.main], packed)
         return Embeddings(embeddings, packed)
 
     def embed_padded(self, inputs: PaddedInputs) -> Tensor:
         """Return the embeddings (B, D) of padded jets."""
-        jets = inputs.main
-        token, _ = self.encode(*self.embed_group(jets.features, jets.momenta), jets.mask)
+        features = {name: embed(inputs.collections[name].features) for name, embed in self.embeddings.items()}
+        jets = side_by_side(inputs, features)
+        bias = None
+        if self.pair_embedding is not None:
+            bias = self.pair_embedding.of_padded(cast("Tensor", jets.momenta), jets.mask)
+        token, _ = self.encode(jets.features, bias, jets.mask)
         embeddings: Tensor = self.norm(token)
         return embeddings
 
@@ -108,35 +122,24 @@ class ParticleTransformer(Backbone):
             token = block(token, x, class_bias, maps and maps.token)
         return token, x
 
-    def embed_group(self, features: Tensor, momenta: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return embedded particles (G, P, D) and pair bias (H, G, P, P) of padded jets (G, P, ...)."""
-        x = self.particle_embedding(features)
-        if self.pair_embedding is None or momenta is None:
-            return x, None
-        num_particles = features.shape[1]
-        pairs = pair_features(momenta, *triangle(num_particles, momenta.device))  # (G, N, 4)
-        bias = self.pair_embedding(pairs.flatten(0, 1)).unflatten(1, pairs.shape[:2])  # (H, G, N)
-        bias = bias.index_select(2, square(num_particles, momenta.device).flatten())  # (H, G, P P)
-        return x, bias.unflatten(2, (num_particles, num_particles))
-
-    def _embed_groups(
-        self, jets: Collection, groups: Sequence[JetGroup]
-    ) -> Iterable[tuple[Tensor, Tensor | None]]:
-        """Embed group by group: in evaluation jets are independent, and a group fits the CPU's cache."""
-        for group in groups:
-            momenta = None if jets.momenta is None else take_rows(jets.momenta, group.rows)
-            yield self.embed_group(take_rows(jets.features, group.rows), momenta)
-
-    def _embed_batch(
-        self, jets: Collection, groups: Sequence[JetGroup]
-    ) -> Iterable[tuple[Tensor, Tensor | None]]:
-        """Embed all real particles and pairs of the batch at once, because of BatchNorm, then group them."""
-        xs = split_rows(self.particle_embedding(jets.features), groups)
-        if self.pair_embedding is None or jets.momenta is None or len(jets.momenta) == 0:
-            return [(x, None) for x in xs]
-        pairs = pack_pairs(jets.offsets)
-        bias = self.pair_embedding(pair_features(jets.momenta, pairs.first, pairs.second))  # (H, N)
-        return zip(xs, pairs.split(bias, groups), strict=True)
+    def embed_groups(self, jets: InterleavedJets) -> Iterator[tuple[JetGroup, Tensor, Tensor | None]]:
+        """Return groups of jets, each with embedded tokens (G, P, D) and pair bias (H, G, P, P)."""
+        x = jets.join(
+            [embed_rows(embed, jets.collections[name].features) for name, embed in self.embeddings.items()]
+        )  # (T, D)
+        groups = group_jets(jets.offsets)
+        if self.training:  # all pairs of the batch at once, because of BatchNorm
+            biases: Sequence[Tensor | None] = [None] * len(groups)
+            if self.pair_embedding is not None:
+                biases = self.pair_embedding.of_batch(jets.momenta, jets.offsets, groups)
+            yield from zip(groups, split_rows(x, groups), biases, strict=True)
+            return
+        momenta = None if self.pair_embedding is None else jets.momenta
+        for group in groups:  # jets are independent, and a group fits the CPU's cache
+            bias = None
+            if self.pair_embedding is not None and momenta is not None:
+                bias = self.pair_embedding.of_padded(take_rows(momenta, group.rows), group.mask)
+            yield group, take_rows(x, group.rows), bias
 
     def initialise(self, heads: nn.ModuleDict) -> None:
         """Draw the initial weights as the published network does; the pair embedding keeps torch's."""
@@ -150,10 +153,3 @@ def _particle_embedding(config: ParticleTransformerConfig, num_features: int) ->
     if config.embedding == "linear":
         return LinearEmbedding(num_features, config.width)
     return ParticleEmbedding(num_features, (*config.embedding_widths, config.width))
-
-
-def _pair_embedding(config: ParticleTransformerConfig) -> PairEmbedding | None:
-    if config.pair_widths is None:
-        return None
-    widths = (*config.pair_widths, config.num_heads)
-    return PairEmbedding(len(PAIR_FEATURES), widths, last_activation=config.pair_last_activation)

@@ -44,6 +44,7 @@ class NetworkKind:
 
 # name -> (module, config class, backbone), imported on demand
 _BASELINES = {
+    "mlp": ("mlp", "MLPConfig", "MLP"),
     "particlenet": ("particlenet", "ParticleNetConfig", "ParticleNet"),
     "pfn": ("pfn", "PFNConfig", "PFN"),
     "pcnn": ("pcnn", "PCNNConfig", "PCNN"),
@@ -114,12 +115,12 @@ def build_network(
     try:
         if kind.can_be_sized:
             with torch.random.fork_rng(devices=[]), torch.device("meta"):  # without memory for the weights
-                size = kind.network(name, kind.backbone(config, shape), heads).num_parameters
+                size = kind.network(name, kind.backbone(config, shape), shape, heads).num_parameters
             if size > MAX_PARAMETERS:
                 raise ConfigError(
                     f"network {name}: {size} parameters; at most {MAX_PARAMETERS} are supported"
                 )
-        return kind.network(name, kind.backbone(config, shape), heads)
+        return kind.network(name, kind.backbone(config, shape), shape, heads)
     except (ParttError, MemoryError):
         raise
     except Exception as error:  # settings that are valid by themselves, but do not fit together

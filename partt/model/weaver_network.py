@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from partt.config import Record, did_you_mean
 from partt.errors import ConfigError
-from partt.jet_inputs import JetInputs, PaddedCollection, PaddedInputs
+from partt.jet_inputs import InputShape, JetInputs, PaddedCollection, PaddedInputs
 from partt.model.foreign_code import blamed_on, importing_beside, seeded_by_torch
 from partt.model.network import Backbone, Embeddings, Network, Outputs
 
@@ -112,6 +112,7 @@ class WeaverModule(Backbone):
     """The module of a weaver network file, in the place of a backbone: its embeddings are its outputs."""
 
     config: WeaverSettings
+    takes_jet_features = True
 
     def __init__(
         self, config: WeaverSettings, path: Path, get_model: Callable[..., Any], inputs: WeaverInputs
@@ -191,8 +192,10 @@ class WeaverNetwork(Network):
     has_embeddings = False
     backbone: WeaverModule
 
-    def __init__(self, name: str, backbone: WeaverModule, heads: Mapping[str, int]) -> None:
-        super().__init__(name, backbone, {})
+    def __init__(
+        self, name: str, backbone: WeaverModule, shape: InputShape, heads: Mapping[str, int]
+    ) -> None:
+        super().__init__(name, backbone, shape, {})
         if len(heads) != 1:
             raise ConfigError(
                 f"{backbone.path}: a weaver network has one head, but {', '.join(heads)} are needed"
@@ -225,14 +228,16 @@ class WeaverNetwork(Network):
     def for_export(self, example: JetInputs) -> Network:
         """Return the network as weaver-core exports it, if the file knows the option for that."""
         try:
-            twin = WeaverNetwork(self.name, self.backbone.for_inference(), self.head_sizes)
+            twin = WeaverNetwork(self.name, self.backbone.for_inference(), example.shape, self.head_sizes)
         except ConfigError:
             return self
         twin = twin.to(self.device).eval()
         with torch.inference_mode():
             logits, outputs = self(example)[self.head], twin(example)[self.head]
         gives_scores = torch.allclose(outputs, logits.softmax(dim=1), rtol=0, atol=SCORES_TOLERANCE)
-        return _FromScores(self.name, twin.backbone, self.head_sizes).eval() if gives_scores else twin
+        if not gives_scores:
+            return twin
+        return _FromScores(self.name, twin.backbone, example.shape, self.head_sizes).eval()
 
     def num_rows(self, inputs: JetInputs) -> Tensor:
         """Return the number of slots of each jet (B,), whether they are filled or not."""

@@ -46,3 +46,21 @@ def mass_squared(momenta: Tensor) -> Tensor:
     """Return m² = E² - px² - py² - pz²; rounding, or E < |p|, may make it negative."""
     px, py, pz, energy = momenta.unbind(-1)
     return energy.square() - (px.square() + py.square() + pz.square())
+
+
+def momentum(momenta: Tensor) -> Tensor:
+    """Return |p| = sqrt(px² + py² + pz²)."""
+    return momenta[..., :3].square().sum(-1).clamp(min=_TINY).sqrt()
+
+
+def direction(momenta: Tensor) -> Tensor:
+    """Return the unit vector p / |p| (..., 3), and 0 for a particle at rest."""
+    return momenta[..., :3] / momentum(momenta).clamp(min=1e-8)[..., None]
+
+
+def cos_and_sin(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Return cosine and sine of the angle between unit vectors (..., 3)."""
+    (x1, y1, z1), (x2, y2, z2) = first.unbind(-1), second.unbind(-1)
+    cos = x1 * x2 + y1 * y2 + z1 * z2
+    cross = (y1 * z2 - z1 * y2).square() + (z1 * x2 - x1 * z2).square() + (x1 * y2 - y1 * x2).square()
+    return cos.clamp(-1, 1), cross.clamp(min=_TINY).sqrt().clamp(max=1)

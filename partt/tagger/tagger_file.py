@@ -99,7 +99,7 @@ class TorchTagger(Tagger):
             variables,
             partial(_TorchJets, self, with_embeddings),
             rows_per_batch=ROWS_PER_BATCH.get(self.network.device.type, ROWS_PER_BATCH_ELSEWHERE),
-            embedding_width=self.network.backbone.width if with_embeddings else None,
+            embedding_width=self.network.embedding_width if with_embeddings else None,
             each=each,
         )
 

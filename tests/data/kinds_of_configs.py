@@ -112,8 +112,7 @@ inputs:
 JETS_ONLY = f"""\
 new_variables:
   jet_logpt: np.log(jet_pt)
-  hardest: ak.firsts(vertex_mass)
-  leading_mass: ak.fill_none(hardest, -1)
+  leading_mass: ak.fill_none(ak.firsts(vertex_mass), -1)
 inputs:
   highlevel:
     length: null

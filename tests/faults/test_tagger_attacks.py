@@ -180,7 +180,7 @@ def test_attacks_on_tagger_files(path, parts):
 
 
 def refused_weights(path) -> str:
-    message = outcome(lambda: import_weaver(path, "part", "kin", "0.5"))
+    message = outcome(lambda: import_weaver(path, "jetclass_kin", "0.5"))
     assert message is not None
     assert str(path) in message
     return message

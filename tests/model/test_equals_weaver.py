@@ -1,12 +1,15 @@
-"""The Particle Transformer equals weaver-core's to 1e-8 in float64, and reproduces stored logits."""
+"""Networks equal weaver-core's to 1e-8 in float64, and reproduce stored logits."""
 
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional
+from weaver.nn.model.ParticleNet import ParticleNetTagger
 from weaver.nn.model.ParticleTransformer import ParticleTransformer as WeaverParticleTransformer
+from weaver.nn.model.ParticleTransformer import ParticleTransformerTagger
 
 from conftest import FIXTURES
 from partt.data.config.data_config import load_data_config
@@ -14,7 +17,14 @@ from partt.jet_inputs import Collection, CollectionShape, InputShape, JetInputs
 from partt.model.baselines.particlenet import ParticleNetConfig
 from partt.model.grouping import pad_jets, take_rows
 from partt.model.registry import build_network
-from partt.model.weaver_weights import import_particle_transformer, import_particlenet, read_weaver_file
+from partt.model.weaver_architecture import recognise
+from partt.model.weaver_weights import (
+    export_particle_transformer,
+    export_particlenet,
+    import_particle_transformer,
+    import_particlenet,
+    read_weaver_file,
+)
 from small_networks import logits_of, packed_jets, randomise
 
 LENGTHS = (1, 2, 3, 128, 17, 40, 64, 100, 9, 33, 1)
@@ -99,6 +109,160 @@ def test_losses_and_gradients_in_training(plain):
         assert buffers
         for optimizer in optimizers:
             optimizer.step()
+
+
+# --- several collections, versions, pair features, heads -----------------------------------------------------
+
+SMALL_WEAVER = {
+    "embed_dims": (16, 32, 16),
+    "pair_embed_dims": (8, 8),
+    "num_heads": 4,
+    "num_layers": 2,
+    "num_cls_layers": 1,
+    "num_classes": 5,
+    "use_pre_activation_pair": False,
+    "trim": False,
+}
+NO_DROPOUT = {"dropout": 0, "attn_dropout": 0, "activation_dropout": 0, "drop_path_rate": 0}
+OUR_NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0, "drop_path": 0.0}
+# case -> options of weaver's network, settings of ours that its weights do not show
+CASES = {
+    "version 1": ({}, {}),
+    "version 2": ({"version": 2}, {}),
+    "version 3": ({"version": 3, "fc_params": [(7, 0.0)]}, {}),
+    "plain": ({"pair_embed_dims": None}, {}),
+    "ee": ({"pair_input_type": "ee"}, {"pair_features": "ee"}),
+    "xyzt": ({"pair_input_type": "xyzt:rect"}, {}),
+    "no self pairs": (
+        {"remove_self_pair": True, "use_pre_activation_pair": True},
+        {"self_pairs": False, "pair_last_activation": False},
+    ),
+    "ee, no self pairs": (
+        {"pair_input_type": "ee", "remove_self_pair": True},
+        {"pair_features": "ee", "self_pairs": False},
+    ),
+    "head": ({"fc_params": [(8, 0.0), (6, 0.0)]}, {}),
+}
+
+
+def two_collections(lengths, sv_lengths, dtype=torch.float64):
+    pf, sv = packed_jets(lengths, 7, seed=1, dtype=dtype), packed_jets(sv_lengths, 4, seed=2, dtype=dtype)
+    return JetInputs({"pf": pf.main, "sv": sv.main})
+
+
+def weaver_collections(jets, parts):
+    """Return the inputs of weaver's taggers: some parts, (B, K, P) each, and the mask of each collection."""
+    tensors = []
+    for collection in jets.padded().collections.values():
+        tensors += [getattr(collection, part).transpose(1, 2) for part in parts]
+        tensors.append(collection.mask[:, None])
+    return tensors
+
+
+def twin_of(weaver, shape, settings):
+    """Return our network with weaver's weights, and a function that gives weaver's tensors our names."""
+    architecture = recognise(weaver.state_dict())
+    read = (
+        import_particlenet
+        if architecture.kind == "particlenet"
+        else partial(import_particle_transformer, dialect="0.5")
+    )
+
+    def renamed(tensors):
+        return read({**weaver.state_dict(), **tensors}, settings=settings)[1]
+
+    config, state = read(weaver.state_dict(), settings=settings)
+    network = build_network(architecture.network, config, shape, {"classes": 5}).double()
+    network.load_state_dict(state)
+    return network.train(weaver.training), renamed
+
+
+def assert_equal_logits_and_gradients(ours, renamed, weaver, jets, inputs):
+    """Compare logits, gradients of all parameters, and buffers."""
+    torch.manual_seed(4)
+    weights = torch.randn(len(jets), 5, dtype=torch.float64)
+    logits, expected = logits_of(ours, jets), weaver(*inputs)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-8)
+    for computed in (logits, expected):
+        (computed * weights).sum().backward()
+    gradients = renamed({name: parameter.grad for name, parameter in weaver.named_parameters()})
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name], rtol=1e-8, atol=1e-8, msg=name)
+    state = renamed({})
+    for name, tensor in ours.state_dict().items():  # buffers too
+        torch.testing.assert_close(tensor, state[name], rtol=1e-8, atol=1e-8, msg=name)
+    if not ours.training:
+        padded = ours.forward_padded(jets.padded(18))["classes"]
+        torch.testing.assert_close(padded, expected, rtol=0, atol=1e-8)
+
+
+# In training weaver's BatchNorms see padding, so all jets have equal counts.
+JETS = {
+    False: two_collections([1, 2, 17, 30, 9, 1, 12], [0, 3, 1, 0, 5, 1, 2]),
+    True: two_collections([12] * 6, [3] * 6),
+}
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_particle_transformer_tagger(case, training):
+    options, settings = CASES[case]
+    options = {**SMALL_WEAVER, **options}
+    no_dropout = {"block_params": NO_DROPOUT, "cls_block_params": NO_DROPOUT}
+    weaver = ParticleTransformerTagger(7, 4, **options, **no_dropout).double().train(training)
+    randomise(weaver)
+    jets = JETS[training]
+    ours, renamed = twin_of(weaver, jets.shape, {**settings, **OUR_NO_DROPOUT, "head": ours_head(options)})
+    inputs = weaver_collections(jets, ("features", "momenta"))
+    assert_equal_logits_and_gradients(ours, renamed, weaver, jets, inputs)
+
+
+def ours_head(options):
+    widths = [width for width, _ in options.get("fc_params", [])]
+    return {"hidden_widths": widths, "bias": options.get("version") != 3}
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_versions_of_one_collection(version):
+    options = {**SMALL_WEAVER, "version": version}
+    weaver = WeaverParticleTransformer(7, **options).double().eval()
+    randomise(weaver)
+    jets = packed_jets([1, 2, 17, 30, 9], 7)
+    ours, renamed = twin_of(weaver, jets.shape, {})
+    assert_equal_logits_and_gradients(ours, renamed, weaver, jets, weaver_inputs(jets, 30))
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("fusion", [False, True])
+def test_particlenet_tagger(fusion, training):
+    convolutions = [(4, (8, 8)), (4, (12,))]
+    heads = [(8, 0.0), (6, 0.0)]
+    weaver = ParticleNetTagger(7, 4, 5, convolutions, heads, use_fusion=fusion, trim=False).double()
+    randomise(weaver)
+    weaver.train(training)
+    jets = JETS[training]
+    settings = {"num_neighbours": 4, "head": {"hidden_widths": [8, 6]}}
+    ours, renamed = twin_of(weaver, jets.shape, settings)
+    inputs = weaver_collections(jets, ("points", "features"))
+    assert_equal_logits_and_gradients(ours, renamed, weaver, jets, inputs)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_weights_go_back_to_weavers_tagger(case):
+    options, settings = CASES[case]
+    weaver = ParticleTransformerTagger(7, 4, **{**SMALL_WEAVER, **options})
+    state = weaver.state_dict()
+    config, ours = import_particle_transformer(state, "0.5", settings=settings)
+    back = export_particle_transformer(ours, config, "0.5", ("pf", "sv"))
+    assert back.keys() == state.keys()
+    assert all(torch.equal(back[name], tensor) for name, tensor in state.items())
+
+
+def test_weights_go_back_to_weavers_particlenet_tagger():
+    state = ParticleNetTagger(7, 4, 5, [(4, (8, 8)), (4, (12,))], [(8, 0.0), (6, 0.0)]).state_dict()
+    back = export_particlenet(*reversed(import_particlenet(state)), ("pf", "sv"))
+    assert back.keys() == state.keys()
+    assert all(torch.equal(back[name], tensor) for name, tensor in state.items())
 
 
 @pytest.mark.parametrize("dialect", ["0.4", "0.5"])

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from partt.model.registry import build_network, network_config, network_names
-from small_networks import logits_of, packed_jets
+from small_networks import jets_for, logits_of, packed_jets
 
 GOLDEN = Path(__file__).parent / "golden"
 # Small, so that 20 steps in float64 take a second; without dropout, whose random numbers depend on torch.
@@ -23,6 +23,9 @@ TRAINED = {
     "part": {**SMALL_PART, "pair_widths": (16, 16)},
     "part_plain": SMALL_PART,
     "part_xs": NO_DROPOUT,
+    "part_v2": {**SMALL_PART, "pair_widths": (16, 16)},
+    "part_v3": {**SMALL_PART, "pair_widths": (16, 16), "drop_path": 0.0},
+    "mlp": {"widths": (16, 16), "dropout": 0.0},
     "particlenet": {"convolutions": ((8, 8), (16, 16)), "hidden_width": 16, "dropout": 0.0},
     "pfn": {},
     "pcnn": {"unit_widths": (16, 16), "dropout": 0.0},
@@ -30,9 +33,13 @@ TRAINED = {
 }
 
 
+def inputs_of(name, lengths):
+    return jets_for("mlp, jet", lengths) if name == "mlp" else packed_jets(lengths)
+
+
 def describe(name):
     """Return the number of parameters and the shapes of all weights of a network as published."""
-    network = build_network(name, network_config(name), packed_jets([1]).shape, {"classes": 10})
+    network = build_network(name, network_config(name), inputs_of(name, [1]).shape, {"classes": 10})
     return {
         "num_parameters": sum(parameter.numel() for parameter in network.parameters()),
         "state_dict": {key: list(tensor.shape) for key, tensor in network.state_dict().items()},
@@ -41,9 +48,8 @@ def describe(name):
 
 def losses_of_20_steps(name):
     """Return the losses of a small network of a kind, trained in float64 on made-up jets."""
-    network = build_network(
-        name, network_config(name, TRAINED[name]), packed_jets([1]).shape, {"classes": 10}
-    )
+    shape = inputs_of(name, [1]).shape
+    network = build_network(name, network_config(name, TRAINED[name]), shape, {"classes": 10})
     network = network.double().train()
     random = np.random.default_rng(0)
     for parameter in network.parameters():  # by numpy: torch's random numbers may change with its version
@@ -52,7 +58,7 @@ def losses_of_20_steps(name):
             parameter.data = torch.tensor(random.normal(0, scale, parameter.shape))
         else:
             parameter.data = torch.tensor(random.uniform(0.5, 1, parameter.shape))
-    jets = packed_jets(random.integers(1, 20, 16))
+    jets = inputs_of(name, random.integers(1, 20, 16))
     labels = torch.tensor(random.integers(0, 10, 16))
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3 if name == "pfn" else 0.05)
     losses = []

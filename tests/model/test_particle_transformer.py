@@ -1,5 +1,6 @@
 """Packed equals padded, attention maps against a slow oracle, dropout, trimming, initialisation, export."""
 
+import itertools
 import math
 
 import numpy as np
@@ -8,16 +9,27 @@ import torch
 from test_symmetries import LENGTHS
 
 from partt.errors import ConfigError
-from partt.jet_inputs import CollectionShape, InputShape, PaddedCollection, PaddedInputs
+from partt.jet_inputs import Collection, CollectionShape, InputShape, PaddedCollection, PaddedInputs
 from partt.model import registry
+from partt.model.blocks import DropPath
 from partt.model.cpu.dropout import Dropout
-from partt.model.grouping import group_jets, pack_pairs, square, triangle
+from partt.model.grouping import group_jets
 from partt.model.inspection import inspect_jets
+from partt.model.interleaving import interleave
+from partt.model.pairs import pack_pairs, square, triangle
 from partt.model.particle_transformer import ParticleTransformer
 from partt.model.particle_transformer_config import ParticleTransformerConfig
-from partt.model.trimming import trim_jets
+from partt.model.trimming import trim_collections, trim_jets
 from partt.physics.pair_features import pair_features
-from small_networks import SMALL_PART, logits_of, one_jet, packed_jets, small_network, with_particles
+from small_networks import (
+    SMALL_PART,
+    jets_for,
+    logits_of,
+    one_jet,
+    packed_jets,
+    small_network,
+    with_particles,
+)
 
 COUNTS = {"part": 2_143_486, "part_plain": 2_133_918}
 
@@ -60,17 +72,46 @@ def test_groups_hold_every_jet_once_whatever_their_size(max_rows):
             assert rows.tolist() == list(range(offsets[jet], offsets[jet + 1]))
 
 
-def test_pairs_are_those_of_a_loop():
+@pytest.mark.parametrize("kind", ["symmetric", "distinct", "ordered"])
+def test_pairs_are_those_of_a_loop(kind):
     offsets = torch.tensor([0, 3, 3, 5, 6])
-    pairs = pack_pairs(offsets)
-    loop = [
-        (a + i, a + j)
-        for a, b in ((0, 3), (3, 3), (3, 5), (5, 6))
-        for i in range(b - a)
-        for j in range(i + 1)
+    pairs = pack_pairs(offsets, kind)
+    loops = [
+        [
+            (a + i, a + j)
+            for i in range(b - a)
+            for j in range(b - a)
+            if kind == "ordered" or i > j or (i == j and kind == "symmetric")
+        ]
+        for a, b in itertools.pairwise(offsets.tolist())
     ]
-    assert list(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)) == loop
-    assert pairs.offsets.tolist() == [0, 6, 6, 9]
+    assert list(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)) == list(
+        itertools.chain(*loops)
+    )
+    assert pairs.offsets.tolist() == list(itertools.accumulate([0, *map(len, loops)]))[:-1]
+    values = torch.stack((pairs.first, pairs.second)).double()  # (2, N)
+    groups = group_jets(offsets, max_rows=3)
+    for group, places in zip(groups, pairs.split(values, groups), strict=True):
+        for index, jet in enumerate(group.jets.tolist()):
+            size = int(pairs.lengths[jet])
+            first, second = places[:, index, :size, :size]
+            for i, j in itertools.product(range(size), repeat=2):
+                expected = (i, j) if kind == "ordered" else (max(i, j), min(i, j))
+                expected = [0, 0] if kind == "distinct" and i == j else [offsets[jet] + k for k in expected]
+                assert [first[i, j], second[i, j]] == expected
+
+
+def test_interleaved_rows_are_those_of_a_loop():
+    offsets = [torch.tensor(numbers) for numbers in ([0, 2, 2, 3], [0, 0, 1, 3], [0, 1, 1, 1])]
+    names = ["abc", "xyz", "u"]
+    parts = [torch.tensor([[ord(letter)] for letter in letters]) for letters in names]
+    jets = interleave(
+        {name: Collection(part, own) for name, part, own in zip(names, parts, offsets, strict=True)}
+    )
+    assert "".join(chr(row) for row in jets.join(parts)[:, 0]) == "abuxcyz"
+    assert jets.offsets.tolist() == [0, 3, 4, 7]
+    for name, part in zip(names, parts, strict=True):
+        assert torch.equal(jets.rows_of(name, jets.join(parts)), part)
 
 
 def test_triangle_and_square_agree():
@@ -181,13 +222,14 @@ def test_attention_maps_equal_an_explicit_slow_computation():
         np.testing.assert_allclose(logits[index], slow_logits, rtol=0, atol=1e-10)
 
 
-def test_inspection_gives_what_the_head_sees():
-    network, jets = small_network().eval(), packed_jets(LENGTHS)
+@pytest.mark.parametrize("case", ["part", "part_v3, sv pf lt", "part, pf sv jet"])
+def test_inspection_gives_what_the_head_sees(case):
+    network, jets = small_network(case).eval(), jets_for(case, LENGTHS)
     inspections = inspect_jets(network, jets)
     with torch.inference_mode():
         embeddings = network.embed(jets)
     torch.testing.assert_close(torch.stack([item.embedding for item in inspections]), embeddings)
-    assert [item.attention.shape[-1] for item in inspections] == list(LENGTHS)
+    assert [item.attention.shape[-1] for item in inspections] == jets.lengths.tolist()
     with pytest.raises(ValueError, match="eval"):
         inspect_jets(network.train(), jets)
 
@@ -246,6 +288,28 @@ def test_trimming_cuts_long_jets_at_random():
             assert ((rows >= offsets[jet]) & (rows < offsets[jet + 1])).all()
         seen.add(tuple(kept[-3:].tolist()))
     assert len(seen) > 20  # which particles go is random
+
+
+def test_every_collection_is_trimmed_for_itself():
+    torch.manual_seed(0)
+    jets = {"pf": packed_jets([3] * 9 + [60]).main, "sv": packed_jets([5] + [1] * 9).main}
+    cuts = set()
+    for _ in range(30):
+        trimmed, kept = trim_collections(jets)
+        for name, collection in jets.items():
+            assert torch.equal(trimmed[name].features, collection.features[kept[name]])
+        cuts.add((len(kept["pf"]) < 87, len(kept["sv"]) < 14))
+    assert len(cuts) == 4  # each alone, both, none
+
+
+def test_drop_path_leaves_out_changes_of_some_jets():
+    torch.manual_seed(0)
+    changes = DropPath(0.25)(torch.ones(4000, 3, 2))
+    per_jet = changes[:, 0, 0]
+    assert torch.equal(changes, per_jet[:, None, None].expand_as(changes))
+    assert per_jet.unique().tolist() == pytest.approx([0, 4 / 3])
+    assert (per_jet == 0).double().mean().item() == pytest.approx(0.25, abs=0.03)
+    assert torch.equal(DropPath(0.25).eval()(changes), changes)
 
 
 def test_trimming_acts_in_training_only():
@@ -320,8 +384,52 @@ def test_missing_inputs_are_named():
 
 def test_networks_of_one_collection_refuse_more():
     two = InputShape({"pf": CollectionShape(7, has_momenta=True), "sv": CollectionShape(3, has_momenta=True)})
-    with pytest.raises(ConfigError, match=r"PFN takes one collection of particles, found pf, sv"):
-        registry.build_network("pfn", registry.network_config("pfn"), two, {"classes": 2})
+    for name, kind in (("pcnn", "PCNN"), ("recurrent", "Recurrent")):
+        with pytest.raises(
+            ConfigError, match=rf"{kind} takes one collection of particles, found pf, sv; part,"
+        ):
+            registry.build_network(name, registry.network_config(name), two, {"classes": 2})
+
+
+def test_networks_of_several_collections_name_what_one_of_them_lacks():
+    two = InputShape(
+        {"pf": CollectionShape(7, has_momenta=True, num_coordinates=2), "sv": CollectionShape(3)}
+    )
+    for name, message in (("part", "sv_vectors"), ("particlenet", "sv_points")):
+        with pytest.raises(ConfigError, match=message):
+            registry.build_network(name, registry.network_config(name), two, {"classes": 2})
+
+
+def test_networks_of_particles_and_of_jets_refuse_each_others_inputs():
+    jet_level = InputShape({}, {"jet_features": 3})
+    with pytest.raises(ConfigError, match="ParticleTransformer takes particles: add the input pf_features"):
+        registry.build_network("part", registry.network_config("part"), jet_level, {"classes": 2})
+    both = InputShape({"pf": CollectionShape(7)}, {"jet_features": 3})
+    with pytest.raises(ConfigError, match="mlp takes jet-level inputs only, found pf"):
+        registry.build_network("mlp", registry.network_config("mlp"), both, {"classes": 2})
+
+
+def test_heads_have_a_dropout_for_each_hidden_layer():
+    network = small_network(head={"hidden_widths": [8, 6], "dropout": [0.1, 0.2]})
+    layers = list(network.heads["classes"].hidden)
+    assert [layer.p for layer in layers if isinstance(layer, torch.nn.Dropout)] == [0.1, 0.2]
+    with pytest.raises(ConfigError, match="1 dropouts for 2 hidden layers"):
+        small_network(head={"hidden_widths": [8, 6], "dropout": [0.1]})
+
+
+def test_older_keys_of_the_head_are_read():
+    for name in ("particlenet", "pcnn"):
+        older = registry.network_config(name, {"hidden_width": 7})
+        default = registry.network_config(name).head
+        assert older.head == default.replace(hidden_widths=(7,))
+        assert registry.network_config(name, {"dropout": 0.5}).head == default.replace(dropout=0.5)
+        with pytest.raises(ConfigError, match="not both"):
+            registry.network_config(name, {"dropout": 0.5, "head": {}})
+
+
+def test_self_pairs_of_positions_cannot_be_left_out():
+    with pytest.raises(ConfigError, match="self_pairs: false is not possible with pair_features: xyzt"):
+        registry.network_config("part", {"pair_features": "xyzt", "self_pairs": False})
 
 
 def test_the_recurrent_network_has_two_cells():

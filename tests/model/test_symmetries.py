@@ -1,5 +1,9 @@
 """Jets are independent; the order of particles does not matter; unusual jets do not affect other jets."""
 
+import itertools
+import operator
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional
@@ -7,13 +11,15 @@ from torch.nn import functional
 from partt.errors import ConfigError
 from partt.jet_inputs import JetInputs
 from partt.model.attention import ClassAttention, SelfAttention
-from partt.model.blocks import ClassBlock, GatedFeedForward, NormFormerFeedForward, ParticleBlock
+from partt.model.blocks import STYLES, ClassBlock, ParticleBlock
 from partt.model.embeddings import PairEmbedding, ParticleEmbedding
 from partt.model.particle_transformer_config import ParticleTransformerConfig
 from partt.model.registry import network_names
 from small_networks import (
-    SMALL,
+    ALL,
+    OTHERS,
     SMALL_PART,
+    jets_for,
     logits_of,
     one_jet,
     packed_jets,
@@ -26,36 +32,40 @@ LENGTHS = (5, 1, 30, 0, 2, 17, 128, 18)
 
 
 def test_there_is_a_small_one_of_every_network():
-    assert {name for name, _ in SMALL.values()} == set(network_names())
+    assert {name for name, _ in ALL.values()} == set(network_names())
 
 
-@pytest.fixture(params=SMALL)
+@pytest.fixture(params=ALL)
 def name(request):
     return request.param
 
 
 def test_a_batch_equals_its_jets_one_by_one(name):
-    network, jets = small_network(name).eval(), packed_jets(LENGTHS)
+    network, jets = small_network(name).eval(), jets_for(name, LENGTHS)
     with torch.inference_mode():
         together = logits_of(network, jets)
         alone = torch.cat([logits_of(network, one_jet(jets, index)) for index in range(len(LENGTHS))])
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", sorted({*SMALL} - {"pcnn"}))  # P-CNN reads the input order
-def test_the_order_of_particles_does_not_matter(name):
-    network, jets = small_network(name).eval(), packed_jets(LENGTHS)
+def permuted(collection):
+    """Return a collection with the particles of each jet in random order."""
     generator = torch.Generator().manual_seed(3)
-    rows = torch.cat(
-        [
-            start + torch.randperm(int(end - start), generator=generator)
-            for start, end in zip(jets.main.offsets, jets.main.offsets[1:], strict=False)
-        ]
-    )
-    with torch.inference_mode():
-        permuted = JetInputs({"pf": jets.main.with_rows(lambda values: values[rows])})
-        changed = logits_of(network, permuted)
-        torch.testing.assert_close(changed, logits_of(network, jets), rtol=0, atol=1e-10)
+    rows = [
+        start + torch.randperm(int(end - start), generator=generator)
+        for start, end in itertools.pairwise(collection.offsets)
+    ]
+    return collection.with_rows(operator.itemgetter(torch.cat(rows)))
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if "pcnn" not in name])  # P-CNN reads the input order
+def test_the_order_of_particles_in_a_collection_does_not_matter(name):
+    network, jets = small_network(name).eval(), jets_for(name, LENGTHS)
+    for exchanged in jets.collections:
+        changed = {**jets.collections, exchanged: permuted(jets.collections[exchanged])}
+        with torch.inference_mode():
+            logits = logits_of(network, JetInputs(changed, jets.jet_features))
+            torch.testing.assert_close(logits, logits_of(network, jets), rtol=0, atol=1e-10)
 
 
 def test_rotations_about_z_and_boosts_along_z_change_no_logits():
@@ -69,23 +79,43 @@ def test_rotations_about_z_and_boosts_along_z_change_no_logits():
         )
 
 
-@pytest.mark.parametrize("name", [name for name in SMALL if name not in {"gru", "lstm"}])
+@pytest.mark.parametrize("name", [name for name in ALL if not name.startswith(("gru", "lstm", "mlp"))])
 def test_tokens_follow_their_particles(name):
     """The token of a particle does not depend on the other jets of the batch, nor on the order."""
-    network, jets = small_network(name).eval(), packed_jets(LENGTHS)
+    network, jets = small_network(name).eval(), jets_for(name, LENGTHS)
     with torch.inference_mode():
         tokens = network.tokens(jets)
         alone = torch.cat([network.tokens(one_jet(jets, jet)) for jet in range(len(LENGTHS)) if LENGTHS[jet]])
     assert tokens.shape[0] == sum(LENGTHS)
     torch.testing.assert_close(tokens, alone, rtol=0, atol=1e-10)
-    if name != "pcnn":  # which reads the input order
-        backwards = torch.arange(sum(LENGTHS)).flip(0)
-        flipped = with_particles(
-            JetInputs({"pf": jets.main.with_rows(lambda values: values[backwards])}),
-            offsets=functional.pad(jets.main.lengths.flip(0).cumsum(0), (1, 0)),
+    if "pcnn" not in name:  # which reads the input order
+        flipped = JetInputs(
+            {key: backwards(collection) for key, collection in jets.collections.items()},
+            {key: values.flip(0) for key, values in jets.jet_features.items()},
         )
         with torch.inference_mode():
-            torch.testing.assert_close(network.tokens(flipped), tokens[backwards], rtol=0, atol=1e-10)
+            torch.testing.assert_close(network.tokens(flipped), tokens.flip(0), rtol=0, atol=1e-10)
+
+
+def backwards(collection):
+    """Return a collection with the jets, and the particles of each, in reverse order."""
+    offsets = functional.pad(collection.lengths.flip(0).cumsum(0), (1, 0))
+    return collection.with_rows(lambda values: values.flip(0), offsets)
+
+
+@pytest.mark.parametrize("name", [name for name in OTHERS if "," in name])
+def test_every_input_matters(name):
+    """Every collection and every group of jet-level features changes the logits."""
+    network, jets = small_network(name).eval(), jets_for(name, LENGTHS)
+    others = jets_for(name, LENGTHS, seed=1)
+    with torch.inference_mode():
+        logits = logits_of(network, jets)
+        for key in jets.collections:
+            changed = JetInputs({**jets.collections, key: others.collections[key]}, jets.jet_features)
+            assert (logits_of(network, changed) - logits).abs().max() > 1e-4, key
+        for key in jets.jet_features:
+            changed = JetInputs(jets.collections, {**jets.jet_features, key: others.jet_features[key]})
+            assert (logits_of(network, changed) - logits).abs().max() > 1e-4, key
 
 
 def test_a_recurrent_network_has_no_tokens():
@@ -108,7 +138,7 @@ CONFIG = ParticleTransformerConfig(**SMALL_PART)
 PERMUTATION = torch.tensor([3, 0, 4, 1, 2])
 
 
-@pytest.mark.parametrize("block", ["normformer", "swiglu"])
+@pytest.mark.parametrize("block", STYLES)
 def test_particle_blocks_are_equivariant(block):
     module = ParticleBlock(CONFIG.model_copy(update={"block": block})).double().eval()
     randomise(module)
@@ -125,9 +155,10 @@ def test_self_attention_is_equivariant():
     torch.testing.assert_close(permuted, module(x, bias)[:, PERMUTATION])
 
 
-@pytest.mark.parametrize("kind", [NormFormerFeedForward, GatedFeedForward])
-def test_feed_forward_treats_each_particle_for_itself(kind):
-    module = kind(16, 32, 0.1, 0.1).double().eval()
+@pytest.mark.parametrize("block", STYLES)
+def test_feed_forward_treats_each_particle_for_itself(block):
+    config = CONFIG.model_copy(update={"block": block})
+    module = STYLES[block].feed_forward(config, 0.1, 0.1).double().eval()
     randomise(module)
     x = torch.randn(3, 5, 16, dtype=torch.float64)
     torch.testing.assert_close(module(x)[1, 2], module(x[1, 2]))
@@ -180,23 +211,23 @@ ODD = [
 
 def with_odd_jet(jets):
     """Add a jet of awkward momenta, one without any particle, before and after the others."""
-    particles = jets.main
-    odd = torch.tensor(ODD, dtype=particles.momenta.dtype)
-    lengths = torch.tensor([0, len(ODD), *particles.lengths.tolist(), 0])
-    return with_particles(
-        jets,
-        features=torch.cat(
-            (particles.features.new_zeros(len(ODD), particles.features.shape[1]), particles.features)
-        ),
-        momenta=torch.cat((odd, particles.momenta)),
-        offsets=functional.pad(lengths.cumsum(0), (1, 0)),
-        points=torch.cat((particles.points.new_zeros(len(ODD), 2), particles.points)),
-    )
+    collections = {}
+    for name, particles in jets.collections.items():
+        lengths = torch.tensor([0, len(ODD), *particles.lengths.tolist(), 0])
+        collections[name] = replace(
+            particles,
+            features=functional.pad(particles.features, (0, 0, len(ODD), 0)),
+            momenta=torch.cat((torch.tensor(ODD, dtype=particles.momenta.dtype), particles.momenta)),
+            offsets=functional.pad(lengths.cumsum(0), (1, 0)),
+            points=functional.pad(particles.points, (0, 0, len(ODD), 0)),
+        )
+    groups = {name: functional.pad(values, (0, 0, 2, 1)) for name, values in jets.jet_features.items()}
+    return JetInputs(collections, groups)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_odd_jets_give_finite_logits_and_gradients_and_disturb_nobody(name, dtype):
-    network, jets = small_network(name).to(dtype), packed_jets(LENGTHS, dtype=dtype)
+    network, jets = small_network(name).to(dtype), jets_for(name, LENGTHS, dtype=dtype)
     odd = with_odd_jet(jets)
     network.train()
     torch.manual_seed(0)
@@ -215,7 +246,7 @@ def test_odd_jets_give_finite_logits_and_gradients_and_disturb_nobody(name, dtyp
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("lengths", [(0,), (0, 0, 0), (1,), (0, 1), (2,)])
 def test_almost_empty_batches(name, lengths, training):
-    network, jets = small_network(name).train(training), packed_jets(lengths)
+    network, jets = small_network(name).train(training), jets_for(name, lengths)
     logits = logits_of(network, jets)
     assert logits.shape == (len(lengths), 10)
     assert logits.isfinite().all()

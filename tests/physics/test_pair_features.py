@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partt.physics.four_vectors import azimuth, mass_squared, rapidity, transverse_momentum, wrap_angle
-from partt.physics.pair_features import PAIR_FEATURES, pair_features
+from partt.physics.pair_features import PAIR_FEATURE_SETS, PAIR_FEATURES, pair_features
 
 EPSILON = 1e-8
 
@@ -49,11 +49,55 @@ def test_equal_a_loop_over_pairs():
     assert PAIR_FEATURES == ("ln_kt", "ln_z", "ln_delta", "ln_m2")
 
 
-def test_are_symmetric():
+def computed(name, momenta, first, second):
+    """Return the features of a set, for particles of one jet."""
+    features = PAIR_FEATURE_SETS[name]
+    jets = [momenta.sum(dim=0).expand_as(momenta)] if features.of_jet else []
+    return features.compute(momenta, first, second, *jets)
+
+
+def slow_pair_and_jet(a, b, jet):
+    ln_kt, ln_z, ln_delta, ln_m2 = slow_pair(a, b)
+    px, py, pz, energy = jet
+    ln_m2_jet = math.log(energy**2 - px**2 - py**2 - pz**2)
+    return [ln_kt, ln_kt - math.log(math.hypot(px, py)) + 7.5, ln_z, ln_delta, ln_m2, ln_m2 - ln_m2_jet + 10]
+
+
+def slow_angle(a, b):
+    cross = np.linalg.norm(np.cross(a[:3], b[:3]))
+    return math.atan2(cross, np.dot(a[:3], b[:3]))
+
+
+def slow_lepton_pair(a, b, _):
+    angle, sizes = slow_angle(a, b), sorted(math.hypot(*p[:3]) for p in (a, b))
+    kt, jade = sizes[0] * math.sin(angle), a[3] * b[3] * (1 - math.cos(angle))
+    logs = [math.log(max(value, EPSILON)) for value in (kt, sizes[0] / sum(sizes), jade)]
+    return [slow_pair(a, b)[3], math.cos(angle), math.sin(angle), *logs]
+
+
+def slow_positions(a, b, _):
+    d, angle = np.subtract(a, b), slow_angle(a, b)
+    return [math.log(max(d[:3] @ d[:3], EPSILON)), math.cos(angle), math.sin(angle), math.asinh(d[3]), *d[:3]]
+
+
+@pytest.mark.parametrize(
+    ("name", "slow"), [("pp_jet", slow_pair_and_jet), ("ee", slow_lepton_pair), ("xyzt", slow_positions)]
+)
+def test_other_sets_equal_a_loop_over_pairs(name, slow):
+    momenta = some_momenta()
+    jet = momenta.sum(dim=0).tolist()
+    expected = [slow(a, b, jet) for a in momenta.tolist() for b in momenta.tolist()]
+    features = computed(name, momenta, *all_pairs(12))
+    torch.testing.assert_close(features, torch.tensor(expected, dtype=torch.float64), rtol=1e-7, atol=1e-7)
+    assert features.shape[1] == len(PAIR_FEATURE_SETS[name].names)
+
+
+@pytest.mark.parametrize("name", PAIR_FEATURE_SETS)
+def test_are_symmetric_where_they_say_so(name):
     first, second = all_pairs(12)
     momenta = some_momenta()
-    there, back = pair_features(momenta, first, second), pair_features(momenta, second, first)
-    torch.testing.assert_close(there, back, rtol=0, atol=1e-12)
+    there, back = computed(name, momenta, first, second), computed(name, momenta, second, first)
+    assert torch.allclose(there, back, rtol=0, atol=1e-12) == PAIR_FEATURE_SETS[name].symmetric
 
 
 def test_self_pairs():
@@ -106,19 +150,21 @@ AWKWARD = [
 ]
 
 
+@pytest.mark.parametrize("name", PAIR_FEATURE_SETS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_awkward_momenta_give_finite_features_and_gradients(dtype):
+def test_awkward_momenta_give_finite_features_and_gradients(dtype, name):
     momenta = torch.tensor(AWKWARD, dtype=dtype, requires_grad=True)
-    features = pair_features(momenta, *all_pairs(len(AWKWARD)))
+    features = computed(name, momenta, *all_pairs(len(AWKWARD)))
     assert features.isfinite().all()
     features.sum().backward()
     assert momenta.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("name", PAIR_FEATURE_SETS)
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=8, max_size=8))
-def test_any_momenta_give_finite_features_and_gradients(numbers):
+def test_any_momenta_give_finite_features_and_gradients(name, numbers):
     momenta = torch.tensor(numbers, dtype=torch.float32).view(2, 4).requires_grad_(True)
-    features = pair_features(momenta, *all_pairs(2))
+    features = computed(name, momenta, *all_pairs(2))
     features.sum().backward()
     assert features.isfinite().all()
     assert momenta.grad.isfinite().all()

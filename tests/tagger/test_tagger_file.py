@@ -10,10 +10,13 @@ import pytest
 import safetensors
 import safetensors.torch
 import torch
+import yaml
+from weaver.nn.model.ParticleTransformer import ParticleTransformer, ParticleTransformerTagger
 
 import partt
 from conftest import FIXTURES
 from partt.cli.main import main
+from partt.data.config.data_config import load_data_config
 from partt.data.made_up_jets import LENGTHS, made_up_jets
 from partt.data.packing import pack
 from partt.data.variables import Variables
@@ -226,7 +229,7 @@ def run_import(source, out, *options):
 def test_import_and_export_give_the_weights_back(dialect, tmp_path, capsys):
     tagger, back = tmp_path / "tagger.safetensors", tmp_path / "back.pt"
     assert run_import(small_pt(dialect), tagger, "--dialect", dialect) == 0
-    assert "58,194 parameters, 10 classes" in capsys.readouterr().out
+    assert "4 pair features, 10 classes, 58,194 parameters" in capsys.readouterr().out
     assert main(["export-weaver", str(tagger), "--dialect", dialect, "--out", str(back)]) == 0
     expected, found = read_weaver_file(small_pt(dialect)), read_weaver_file(back)
     assert found.keys() == expected.keys()
@@ -269,6 +272,113 @@ def test_prefixes_are_removed(tmp_path):
     assert run_import(tmp_path / "w.pt", tmp_path / "t") == 0
 
 
+SMALL_WEAVER = {"embed_dims": (16, 16), "pair_embed_dims": (8,), "num_heads": 4, "num_layers": 1}
+SMALL_WEAVER |= {"num_cls_layers": 1, "use_pre_activation_pair": False, "trim": False}
+
+
+def config_file(path, num_classes=10, **groups):
+    """Write a data config of JetClass with another number of classes and further inputs; return its path."""
+    data = yaml.safe_load(load_data_config("jetclass_kin").to_yaml())
+    data["labels"]["value"] = [f"label_{number}" for number in range(num_classes)]
+    data["inputs"] |= groups
+    data["new_variables"] |= {"displaced": "np.abs(part_deta) > 0.2"}
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
+    return path
+
+
+def import_as(state, folder, config, *options):
+    torch.save(state, folder / "w.pt")
+    out = folder / "t.safetensors"
+    words = ["import-weaver", str(folder / "w.pt"), "--data-config", str(config), "--out", str(out)]
+    return main([*words, *options]), out
+
+
+@pytest.mark.parametrize("prefix", ["mod.", "module._orig_mod.mod."])
+def test_a_head_with_hidden_layers_and_188_classes_comes_in(prefix, tmp_path, capsys):
+    """Like Sophon's: 188 classes, one hidden layer."""
+    weaver = ParticleTransformer(7, 188, fc_params=[(32, 0.1)], **SMALL_WEAVER)
+    state = {f"{prefix}{name}": tensor for name, tensor in weaver.state_dict().items()}
+    head = "head={hidden_widths: [32], dropout: 0.2}"
+    status, out = import_as(
+        state, tmp_path, config_file(tmp_path / "c.yaml", 188), "--dialect", "0.5", "--set", head
+    )
+    assert status == 0
+    assert (
+        "7 features, 4 pair features, head with hidden layers of 32, 188 classes" in capsys.readouterr().out
+    )
+    tagger = load_tagger(out)
+    jets = pack(
+        tagger.data_config, Variables(made_up_jets(), tagger.data_config.formulas, "", np.arange(5))
+    ).inputs
+    particles = jets.padded().main
+    with torch.inference_mode():
+        logits = tagger.network.double()(jets.to(torch.float64))["classes"]
+        inputs = [values.double().transpose(1, 2) for values in (particles.features, particles.momenta)]
+        expected = weaver.double().eval()(*inputs, particles.mask[:, None])
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-8)
+    assert tagger.network.config.head.dropout == 0.2
+
+
+def test_a_tagger_of_two_collections_comes_in_and_goes_out(tmp_path, capsys):
+    vectors = [[f"part_{name}", None] for name in ("px", "py", "pz", "energy")]
+    groups = {
+        "sv_features": {"length": 5, "vars": [["part_deta", None], ["part_dphi", None]]},
+        "sv_vectors": {"length": 5, "vars": vectors},
+        "sv_mask": {"length": 5, "vars": [["displaced", None]]},
+    }
+    weaver = ParticleTransformerTagger(7, 2, 10, remove_self_pair=True, **SMALL_WEAVER)
+    config = config_file(tmp_path / "c.yaml", **groups)
+    status, out = import_as(
+        weaver.state_dict(), tmp_path, config, "--dialect", "0.5", "--set", "self_pairs=false"
+    )
+    assert status == 0
+    assert "(part), 7 + 2 features, 4 pair features, 10 classes" in capsys.readouterr().out
+    assert not load_tagger(out).network.config.self_pairs
+    assert main(["export-weaver", str(out), "--out", str(tmp_path / "back.pt")]) == 0
+    back = read_weaver_file(tmp_path / "back.pt")
+    assert all(torch.equal(back[name], tensor) for name, tensor in weaver.state_dict().items())
+
+
+def test_a_file_is_described_and_a_config_that_fits_is_named(tmp_path, capsys):
+    assert main(["import-weaver", str(small_pt("0.5"))]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "Particle Transformer (part), 17 features, 4 pair features, 10 classes; of the data configs, " in said
+    )
+    assert "jetclass_full would fit" in said
+    torch.save(ParticleTransformer(7, 3, version=3, **SMALL_WEAVER).state_dict(), tmp_path / "w.pt")
+    assert (
+        main(["import-weaver", str(tmp_path / "w.pt"), "--features", "kin", "--out", str(tmp_path / "t")])
+        == 3
+    )
+    said = capsys.readouterr().err
+    assert "Particle Transformer (part_v3), 7 features, 4 pair features, 3 classes: the data config" in said
+    assert "with 7 features and 10 classes; none that partt ships would fit" in said
+
+
+def test_what_weights_do_not_show_must_be_said(tmp_path, capsys):
+    state = ParticleTransformer(7, 10, pair_input_type="ee", **SMALL_WEAVER).state_dict()
+    assert import_as(state, tmp_path, "jetclass_kin", "--dialect", "0.5")[0] == 3
+    assert "--set pair_features=NAME; known with 6: pp_jet, ee" in capsys.readouterr().err
+    assert import_as(state, tmp_path, "jetclass_kin", "--dialect", "0.5", "--set", "pair_features=ee")[0] == 0
+    experimental = ParticleTransformer(7, 10, version=3.5, **SMALL_WEAVER).state_dict()
+    assert import_as(experimental, tmp_path, "jetclass_kin")[0] == 3
+    assert "experimental versions 3.5 and 3.6" in capsys.readouterr().err
+
+
+def test_jets_for_other_branches_come_from_a_file(tmp_path, capsys, jet_file):
+    state = ParticleTransformer(7, 10, **SMALL_WEAVER).state_dict()
+    config = tmp_path / "c.yaml"
+    text = load_data_config("jetclass_kin").to_yaml().replace("part_deta", "part_charge")
+    config.write_text(text.replace("part_charge, part_dphi", "part_d0val, jet_tau1 + part_dphi"))
+    options = ["--dialect", "0.5", "--overwrite"]
+    assert import_as(state, tmp_path, config, *options)[0] == 2
+    assert "needs branches that JetClass does not have (jet_tau1): give a file" in capsys.readouterr().err
+    status, out = import_as(state, tmp_path, config, *options, "--jets", str(jet_file))
+    assert status == 0
+    assert "jet_tau1" in load_tagger(out).reference_jets
+
+
 class Exploit:
     def __reduce__(self):
         return (exec, ("import pathlib; pathlib.Path('exploited').touch()",))
@@ -301,7 +411,7 @@ def test_the_wrong_arch_or_features_are_named(arch, tmp_path, capsys):
     words = ["--arch", arch, "--features", "kin", "--out", str(tmp_path / "t")]
     assert main(["import-weaver", str(small_pt("0.4")), *words]) == 3
     error = capsys.readouterr().err
-    assert ("--features kin (7 features" if arch == "part" else "is --arch correct?") in error
+    assert ("with 7 features" if arch == "part" else "is --arch correct?") in error
 
 
 def test_a_truncated_or_missing_state_dict(tmp_path, capsys):
@@ -315,4 +425,5 @@ def test_a_small_size_has_no_counterpart_in_weaver(tmp_path, capsys):
     for name in ("part_xs", "pfn"):
         save_tagger(tmp_path / "t.safetensors", make_tagger(name))
         assert main(["export-weaver", str(tmp_path / "t.safetensors"), "--out", str(tmp_path / "w.pt")]) == 3
-        assert "weaver-core has no such network" in capsys.readouterr().err
+        expected = "weaver-core has no such network: only part, part_plain, part_v2, part_v3 and particlenet"
+        assert expected in capsys.readouterr().err

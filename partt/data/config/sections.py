@@ -190,9 +190,9 @@ class GroupSection(Record):
     """An input group, called COLLECTION_PART; their order is that of the network's inputs.
 
     The parts of a collection of particles (pf, sv, ...) are `features`; `vectors`: px, py, pz, energy in GeV,
-    raw, for pair features; `points`: coordinates, for nearest neighbours; `mask`: one variable, which is 0 for
-    particles to leave out. Other parts are further blocks of variables. A group of `length` 1 or null,
-    and whose collection has no vectors, points or mask, has one value per jet; `pf` has one per particle.
+    raw, for pair features; `points`: coordinates, for nearest neighbours; `mask`: one variable, which is 0
+    for particles to leave out. Other parts are further blocks of variables. A group of `length` 1 or null
+    whose collection has no vectors, points or mask has one value per jet; `pf` has one per particle.
     """
 
     length: int | None = Field(ge=1)

@@ -93,9 +93,13 @@ def _to_tensors(batch: JetBatch) -> dict[str, Tensor]:
     tensors = {name: value for name in PER_JET if (value := getattr(batch, name)) is not None}
     tensors |= {f"jet/{name}": group for name, group in batch.inputs.jet_features.items()}
     for name, collection in batch.inputs.collections.items():
-        named = {"offsets": collection.offsets, "features": collection.features}
-        named |= {"momenta": collection.momenta, "points": collection.points}
-        named |= {f"others/{part}": rows for part, rows in collection.others.items()}
+        named: dict[str, Tensor | None] = {
+            "offsets": collection.offsets,
+            "features": collection.features,
+            "momenta": collection.momenta,
+            "points": collection.points,
+            **{f"others/{part}": rows for part, rows in collection.others.items()},
+        }
         tensors |= {f"particles/{name}/{part}": rows for part, rows in named.items() if rows is not None}
     return tensors
 

@@ -1,25 +1,29 @@
 """ParticleNet (arXiv:1902.08570): the layers of weaver-core's module, run on packed particles and edges.
 
+Several collections are joined as in weaver-core's ParticleNetTagger: a layer for each brings them to the same
+number of features, and neighbours may be of any collection.
+
 Axes: B jets, T particles of all jets, K neighbours of a particle, W channels, F features, D width of the
 embedding; inside a group of jets of similar length: G jets, P particles (padded; mask True = real).
 """
 
-import operator
 from collections.abc import Sequence
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 from weaver.nn.model.ParticleNet import ParticleNet as WeaverParticleNet
 
 from partt.config import Record
-from partt.jet_inputs import Collection, InputShape, JetInputs, PaddedInputs
+from partt.jet_inputs import InputShape, JetInputs, PaddedInputs, main_collection
 from partt.model.baselines.pfn import sum_over_jets
-from partt.model.config_types import MAX_LAYERS, Probability, Width, Widths
+from partt.model.config_types import MAX_LAYERS, Width, Widths
+from partt.model.embeddings import batch_norm
 from partt.model.grouping import JetGroup, group_jets, take_rows
-from partt.model.heads import HeadConfig
+from partt.model.heads import HeadConfig, with_head
+from partt.model.interleaving import interleave, side_by_side
 from partt.model.network import Backbone, Embeddings
 
 # In evaluation jets are independent; with this many at a time the edges fit the cache.
@@ -36,8 +40,38 @@ class ParticleNetConfig(Record):
         (128, 128, 128),
         (256, 256, 256),
     )
-    hidden_width: Width = 256
-    dropout: Probability = 0.1
+    fusion: bool = False
+    """join the results of all convolutions, weaver's use_fusion, instead of taking the last"""
+    feature_width: Width = 32
+    """features of a particle after the first layer of its collection; only for several collections"""
+    head: HeadConfig = HeadConfig(hidden_widths=(256,), dropout=0.1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_older_keys(cls, settings: Any) -> Any:
+        return with_head(settings, cls.model_fields["head"].default)
+
+    @property
+    def width(self) -> int:
+        """Width of the embedding."""
+        if not self.fusion:
+            return self.convolutions[-1][-1]
+        joined = sum(widths[-1] for widths in self.convolutions)
+        return min(max(joined // 128 * 128, 128), 1024)  # as weaver-core chooses it
+
+
+class FeatureLayer(nn.Module):
+    """BatchNorm -> Linear -> BatchNorm -> ReLU on the features of a collection."""
+
+    def __init__(self, num_features: int, width: int) -> None:
+        super().__init__()
+        self.input_norm = nn.BatchNorm1d(num_features)
+        self.linear = nn.Linear(num_features, width, bias=False)
+        self.norm = nn.BatchNorm1d(width)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return (..., W) from features (..., F)."""
+        return batch_norm(self.linear(batch_norm(features, self.input_norm)), self.norm).relu()
 
 
 class ParticleNet(Backbone):
@@ -51,44 +85,65 @@ class ParticleNet(Backbone):
     needs_points = "ParticleNet needs coordinates"
 
     def __init__(self, config: ParticleNetConfig, shape: InputShape) -> None:
-        head = HeadConfig(hidden_widths=(config.hidden_width,), dropout=config.dropout)
-        super().__init__(config, config.convolutions[-1][-1], head)
+        super().__init__(config, config.width, config.head)
         self.min_slots = config.num_neighbours + 1  # a particle and its neighbours
-        collection = self.only_collection(shape)
-        self.weaver = _weaver_layers(config, collection.num_features)
+        collections = self.all_collections(shape)
+        self.main = main_collection(shape)
+        num_features = next(iter(collections.values())).num_features
+        self.feature_layers = nn.ModuleDict()
+        if len(collections) > 1:
+            num_features = config.feature_width
+            for name, collection in collections.items():
+                self.feature_layers[name] = FeatureLayer(collection.num_features, num_features)
+        self.weaver = _weaver_layers(config, num_features)
 
     def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
-        """Return the particles after the last convolution (T, D), and their mean over each jet (B, D)."""
-        offsets = inputs.main.offsets
+        """Return the mean of the particles after the last layer over each jet (B, D).
+
+        On request also the particles of the main collection after the last layer (T, D).
+        """
+        collections = interleave(inputs.collections)
+        offsets, points = collections.offsets, collections.points
+        features = collections.join(list(self._features(inputs).values()))
         step = JETS_AT_A_TIME.get(offsets.device.type, JETS_AT_A_TIME_ELSEWHERE)
         if self.training:
             step = len(offsets)
         jets, tokens = [], []
         for start in range(0, len(offsets) - 1, step):
             part = offsets[start : start + step + 1]
-            rows = slice(int(part[0]), int(part[-1]))
-            some = inputs.main.with_rows(operator.itemgetter(rows), part - part[0])
-            x = self._convolve(some)
-            jets.append(sum_over_jets(x, some.offsets) / some.lengths.clamp(min=1)[:, None])
+            rows, part = slice(int(part[0]), int(part[-1])), part - part[0]
+            x = self._convolve(features[rows], points[rows], part)
+            jets.append(sum_over_jets(x, part) / part.diff().clamp(min=1)[:, None])
             tokens += [x] if with_tokens else []
-        return Embeddings(torch.cat(jets), torch.cat(tokens) if with_tokens else None)
+        return Embeddings(
+            torch.cat(jets), collections.rows_of(self.main, torch.cat(tokens)) if with_tokens else None
+        )
 
     def embed_padded(self, inputs: PaddedInputs) -> Tensor:
         """Return the embeddings (B, D) of padded jets."""
-        jets = inputs.main
+        jets = side_by_side(inputs, self._features(inputs))
         points = cast("Tensor", jets.points).transpose(1, 2)
         embeddings: Tensor = self.weaver(points, jets.features.transpose(1, 2), jets.mask[:, None])
         return embeddings
 
-    def _convolve(self, jets: Collection) -> Tensor:
-        """Return the particles after the last convolution (T, D)."""
-        groups = group_jets(jets.offsets, min_length=self.min_slots)
-        x = normalise(jets.features, self.weaver.bn_fts)  # (T, F)
-        points = cast("Tensor", jets.points)
+    def _features(self, inputs: JetInputs | PaddedInputs) -> dict[str, Tensor]:
+        """Return features of every collection (..., F), with the same F for all."""
+        features = {name: collection.features for name, collection in inputs.collections.items()}
+        return {name: layer(features[name]) for name, layer in self.feature_layers.items()} or features
+
+    def _convolve(self, features: Tensor, points: Tensor, offsets: Tensor) -> Tensor:
+        """Return the particles after the last layer (T, D)."""
+        groups = group_jets(offsets, min_length=self.min_slots)
+        x = normalise(features, self.weaver.bn_fts)  # (T, F)
+        outputs = []
         for block in self.weaver.edge_convs:
             neighbours = nearest_neighbours(points, groups, self.config.num_neighbours)
             x = points = edge_convolution(block, x, neighbours)
-        return x
+            outputs.append(x)
+        if not self.config.fusion:
+            return x
+        convolution, norm, _ = self.weaver.fusion_block
+        return normalise(torch.cat(outputs, dim=1) @ convolution.weight.flatten(1).T, norm).relu()
 
 
 def _weaver_layers(config: ParticleNetConfig, num_features: int) -> WeaverParticleNet:
@@ -99,7 +154,7 @@ def _weaver_layers(config: ParticleNetConfig, num_features: int) -> WeaverPartic
             num_classes=1,
             conv_params=[(config.num_neighbours, list(widths)) for widths in config.convolutions],
             fc_params=[(1, 0.0)],
-            use_fusion=False,
+            use_fusion=config.fusion,
             trim=False,
         )
     module.fc = nn.Identity()

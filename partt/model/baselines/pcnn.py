@@ -4,28 +4,33 @@ After the P-CNN of arXiv:1902.08570, without strides. Axes: B jets, T particles 
 padded jet, F features, W channels, D width of the embedding.
 """
 
-from typing import cast
+from typing import Any, cast
 
 import torch
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from partt.config import Record
 from partt.jet_inputs import InputShape, JetInputs, PaddedInputs
 from partt.model.baselines.pfn import sum_over_jets
-from partt.model.config_types import Probability, Width, Widths
+from partt.model.config_types import Width, Widths
 from partt.model.embeddings import batch_norm
 from partt.model.grouping import jet_of_row
-from partt.model.heads import HeadConfig
+from partt.model.heads import HeadConfig, with_head
 from partt.model.network import Backbone, Embeddings
 
 
 class PCNNConfig(Record):
-    """Channels of the first convolution and of the residual units, and hidden layer of the head."""
+    """Channels of the first convolution and of the residual units, and hidden layers of the heads."""
 
     first_width: Width = 32
     unit_widths: Widths = (64, 64, 64, 64, 128, 128)
-    hidden_width: Width = 512
-    dropout: Probability = 0.2
+    head: HeadConfig = HeadConfig(hidden_widths=(512,), dropout=0.2)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_older_keys(cls, settings: Any) -> Any:
+        return with_head(settings, cls.model_fields["head"].default)
 
 
 class PCNN(Backbone):
@@ -34,8 +39,7 @@ class PCNN(Backbone):
     config: PCNNConfig
 
     def __init__(self, config: PCNNConfig, shape: InputShape) -> None:
-        head = HeadConfig(hidden_widths=(config.hidden_width,), dropout=config.dropout)
-        super().__init__(config, config.unit_widths[-1], head)
+        super().__init__(config, config.unit_widths[-1], config.head)
         collection = self.only_collection(shape)
         self.input_norm = nn.BatchNorm1d(collection.num_features)
         self.first = Convolution(collection.num_features, config.first_width)

@@ -15,6 +15,7 @@ from partt.model.config_types import NumLayers, Probability, Width
 from partt.model.embeddings import batch_norm
 from partt.model.exporting import is_exporting
 from partt.model.grouping import jet_of_row, pad_jets, take_rows
+from partt.model.heads import HeadConfig
 from partt.model.network import Backbone, Embeddings
 from partt.physics.four_vectors import transverse_momentum
 
@@ -26,6 +27,7 @@ class RecurrentConfig(Record):
     width: Width = 128
     num_layers: NumLayers = 2
     dropout: Probability = 0.1
+    head: HeadConfig = HeadConfig()
 
 
 class Recurrent(Backbone):
@@ -35,7 +37,7 @@ class Recurrent(Backbone):
     needs_momenta = "a recurrent network sorts by pT"
 
     def __init__(self, config: RecurrentConfig, shape: InputShape) -> None:
-        super().__init__(config, config.width)
+        super().__init__(config, config.width, config.head)
         collection = self.only_collection(shape)
         self.input_norm = nn.BatchNorm1d(collection.num_features)
         cell = nn.GRU if config.cell == "gru" else nn.LSTM

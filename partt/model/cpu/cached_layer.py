@@ -8,7 +8,7 @@ Axes: N rows, C channels in, D channels out.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,10 @@ def norm_gelu_linear(x: Tensor, norm: nn.BatchNorm1d, linear: nn.Linear) -> Tens
     """Return linear(gelu(norm(x))) (N, D) of x (N, C), norm being in training mode."""
     mean, variance = _moments(x.detach())
     _update_running(norm, len(x), mean, variance)
+    bias = cast("Tensor | None", linear.bias)
+    bias = x.new_zeros(linear.out_features) if bias is None else bias
     y: Tensor = _NormGeluLinear.apply(  # type: ignore[no-untyped-call]
-        x, mean, torch.rsqrt(variance + norm.eps), norm.weight, norm.bias, linear.weight, linear.bias
+        x, mean, torch.rsqrt(variance + norm.eps), norm.weight, norm.bias, linear.weight, bias
     )
     return y
 
