@@ -4,7 +4,7 @@ import copy
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from partt.data.jagged import Jagged
 from partt.errors import ConfigError
 from partt.exporting.graph import RawTagger, StandardisedTagger
+from partt.model.foreign_code import blamed_on
 from partt.tagger.onnx_file import NUM_PARTICLES, InputKind, import_onnx, output_names, raw_branches
 from partt.tagger.tagger_file import TorchTagger
 
@@ -37,7 +38,9 @@ def trace(tagger: TorchTagger, inputs: InputKind, opset: int) -> Any:
         module = StandardisedTagger(tagger)
     outputs = output_names(inputs, tagger.class_names)
     axes = input_axes(tagger, inputs)
-    model = _export(module.eval(), axes, len(outputs), tagger.network.backbone.min_slots, opset)
+    file = tagger.network_file
+    with nullcontext() if file is None else blamed_on(file.path):
+        model = _export(module.eval(), axes, len(outputs), tagger.network.backbone.min_slots, opset)
     _clear_metadata(model)
     _name_outputs(model, outputs)
     _name_axes(model, axes)

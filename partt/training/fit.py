@@ -313,7 +313,7 @@ def _checkpoint_name(step: int, epoch: int) -> str:
 def _prepare_folder(job: TrainingJob, folder: RunFolder, machine: Machine, *, resume: bool) -> None:
     recipe, file = job.recipe.replace(data_config="data_config.yaml"), job.network_file
     texts = {
-        "recipe.yaml": (recipe if file is None else with_network_file(recipe, NETWORK_COPY)).to_yaml(),
+        "recipe.yaml": (recipe if file is None else with_network_file(recipe, file.path.name)).to_yaml(),
         "data_config.yaml": job.train.config.to_yaml(),
     }
     if file is not None:
