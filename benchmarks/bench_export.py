@@ -122,10 +122,16 @@ def main() -> None:
     import numpy as np
 
     from exported_taggers import wrapped
-    from partt.tagger.onnx_file import feeder, run_session
+    from partt.tagger.onnx_file import run_session
+    from partt.tagger.onnx_inputs import feeder, input_axes
 
     tagger, variables = make_tagger(), load_columns(NUM_JETS)
-    jets = {inputs: feeder(inputs, tagger.data_config, variables) for inputs in ("raw", "standardised")}  # type: ignore[arg-type]
+    jets = {
+        inputs: feeder(
+            inputs, tagger.data_config, variables, input_axes(inputs, tagger.data_config, variables.branches)
+        )  # type: ignore[arg-type]
+        for inputs in ("raw", "standardised")
+    }
     rates: dict[str, list[float]] = {}
     scores = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -9,12 +9,18 @@ from typing import Any, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
+from yaml.composer import Composer
+from yaml.constructor import SafeConstructor
+from yaml.parser import Parser
+from yaml.reader import Reader
+from yaml.resolver import Resolver
+from yaml.scanner import Scanner
 
 from partt.errors import ConfigError
 from partt.regular_files import read_bounded
 
-MAX_BYTES = 1_000_000
-MAX_NODES = 100_000
+MAX_BYTES = 8_000_000
+MAX_NODES = 150_000  # weaver's *.auto.yaml have up to 80 000, in 2 MB
 MAX_DEPTH = 50
 MAX_DIGITS = 100  # of a whole number
 MAX_MESSAGES = 20  # about one file
@@ -91,9 +97,9 @@ def shipped_names(folder: str) -> list[str]:
     return sorted(file.stem for file in _shipped_folder(folder).glob("*.yaml"))
 
 
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """Return ' (did you mean ...?)' if a known word is close to `word`, else ''."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+def did_you_mean(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
+    """Return ' (did you mean ...?)' if a known word is close to `word` (1 is the same word), else ''."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
@@ -135,7 +141,19 @@ def _override(data: dict[str, Any], places: dict[KeyPath, str], override: str) -
 _TAG = "tag:yaml.org,2002:"
 
 
-class _StrictLoader(yaml.SafeLoader):
+class _PurePythonParser(Reader, Scanner, Parser):
+    """The parser of PyYAML where it was built without libyaml: the same, ten times slower."""
+
+    def __init__(self, stream: bytes | str) -> None:
+        Reader.__init__(self, stream)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+
+
+_Parser: Any = yaml.CSafeLoader.__bases__[0] if yaml.__with_libyaml__ else _PurePythonParser
+
+
+class _StrictLoader(Composer, _Parser, SafeConstructor, Resolver):  # type: ignore[misc]  # a class all the same
     """YAML's safe subset, with 1e-3 read as a number (PyYAML reads a string).
 
     Values are counted while they are read. Tags are refused, except !!str: their conversions fail in
@@ -145,17 +163,25 @@ class _StrictLoader(yaml.SafeLoader):
     num_nodes = 0
     depth = 0
 
+    def __init__(self, text: bytes | str) -> None:
+        _Parser.__init__(self, text)
+        Composer.__init__(self)
+        SafeConstructor.__init__(self)
+        Resolver.__init__(self)
+
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()
         self.num_nodes += 1
-        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
         if self.num_nodes > MAX_NODES:
-            raise yaml.MarkedYAMLError(problem=f"more than {MAX_NODES} values", problem_mark=mark)
+            problem = f"more than {MAX_NODES} values"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
         if self.depth > MAX_DEPTH:
-            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH} levels", problem_mark=mark)
-        tag = getattr(self.peek_event(), "tag", None)  # type: ignore[no-untyped-call]
+            problem = f"nested deeper than {MAX_DEPTH} levels"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+        tag = getattr(event, "tag", None)
         if tag not in {None, "!", f"{_TAG}str"}:
-            shown = tag.replace(_TAG, "!!")[:60]
-            raise yaml.MarkedYAMLError(problem=f"the tag {shown} is not supported", problem_mark=mark)
+            problem = f"the tag {tag.replace(_TAG, '!!')[:60]} is not supported"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
@@ -192,8 +218,8 @@ _StrictLoader.add_implicit_resolver(
 def parse_yaml(text: bytes | str, source: str) -> tuple[Any, dict[KeyPath, int]]:
     """Parse YAML text safely; also return the line of every key path.
 
-    Refused: duplicate keys, more than 1 MB, more than 100 000 values once aliases are expanded,
-    nesting deeper than 50.
+    Refused: duplicate keys with different values, more than 8 MB, more than 150 000 values once aliases are
+    expanded, nesting deeper than 50.
     """
     if len(text) > MAX_BYTES:
         raise ConfigError(f"{source}: larger than {MAX_BYTES} bytes: not a config")
@@ -228,17 +254,22 @@ def _walk(node: yaml.Node, path: KeyPath, source: str) -> Iterator[tuple[KeyPath
         for index, child in enumerate(node.value):
             yield from _walk(child, (*path, index), source)
     elif isinstance(node, yaml.MappingNode):
-        seen = set()
+        seen: dict[str, yaml.Node] = {}
         for key_node, child in node.value:
             key = key_node.value
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
                 raise ConfigError(f"{source}:{line}: a key must be a single word or number")
-            if key in seen:
+            if not _same_scalar(seen.setdefault(key, child), child):
                 raise ConfigError(f"{source}:{line}: {key_name((*path, key))}: duplicate key")
-            seen.add(key)
             yield from _walk(child, (*path, key), source)
             yield (*path, key), line
+
+
+def _same_scalar(first: yaml.Node, second: yaml.Node) -> bool:
+    """Whether two nodes are one, or the same text: a key given twice with one value is harmless."""
+    both = isinstance(first, yaml.ScalarNode) and isinstance(second, yaml.ScalarNode)
+    return first is second or (both and (first.tag, first.value) == (second.tag, second.value))
 
 
 # --- error messages ---------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Errors for users; each class has its own exit code.
 
 A message says what is wrong, where (file, tree, branch, entry, config key) and how to fix it. Any other
-exception is a bug and exits with 1. No message contains passwords or tokens of URLs.
+exception is a bug and exits with 1. No message contains passwords or tokens of URLs, or characters that
+control a terminal: names in files may have any.
 """
 
 import re
@@ -24,8 +25,9 @@ class ParttError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        """Return the message, without secrets of URLs."""
-        return without_secrets(super().__str__())
+        """Return the message, without secrets of URLs; characters that cannot be printed are escaped."""
+        text = without_secrets(super().__str__())
+        return "".join(sign if sign.isprintable() or sign == "\n" else repr(sign)[1:-1] for sign in text)
 
 
 class ConfigError(ParttError):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import partt
 from partt.cli.streams import lasting_streams
 from partt.errors import ConfigError, OutputError, ParttError, is_utf8
+from partt.jobs.stop_signals import SignalInterrupt, raise_on_signal
 
 # verb -> summary; the code is partt/cli/<verb>.py, with add_arguments(parser) and run(arguments)
 VERBS = {
@@ -48,7 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if foreign is not None:
             print(f"partt: error: {foreign!r} is not valid UTF-8; rename the file", file=sys.stderr)
             return ConfigError.exit_code
-        return _run(parse(words))
+        options = parse(words)
+        with raise_on_signal():
+            return _run(options)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -71,6 +74,9 @@ def _run(options: argparse.Namespace) -> int:
             raise
         print(OUT_OF_MEMORY, file=sys.stderr)
         return OutputError.exit_code
+    except SignalInterrupt as interrupt:
+        print(f"partt: stopped by {interrupt}", file=sys.stderr)
+        return 128 + interrupt.number
     except KeyboardInterrupt:
         print("partt: interrupted", file=sys.stderr)
         return 130

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from partt.cli.arguments import count, few_positive, positive
 from partt.cli.screen import progress_bar
+from partt.simulation.extras import EXTRAS
 from partt.simulation.processes import LABELS
 
 EPILOG = """\
@@ -15,6 +16,7 @@ examples:
   partt simulate --out jets --jets 20000 --workers 2        (adds jets)
   partt simulate --out study --jets 5000 --classes Hbb QCD --card my_detector.yaml
   partt simulate --out jets --jets 100000 --split train=0.8,val=0.1,test=0.1
+  partt simulate --out masses --jets 5000 --classes Hbb Wqq --mass-range 30:250 --extra vertices generator
 
 The same command resumes an interrupted simulation. The default card, to copy and change, is
 partt/simulation/cards/jetclass.yaml; docs/reference/simulation.md describes it.
@@ -35,6 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pt-max", type=float, default=1000.0, help="of the jets, GeV (default: 1000)")
     parser.add_argument("--seed", type=count, default=1, help="the same seed, the same jets (default: 1)")
     parser.add_argument("--card", type=Path, help="detector card (default: that of JetClass)")
+    extras = "; ".join(f"{name} ({branches})" for name, branches in EXTRAS.items())
+    parser.add_argument("--extra", nargs="+", choices=list(EXTRAS), default=(), metavar="EXTRA",
+                        help=f"branches that JetClass does not have: {extras}")  # fmt: skip
+    parser.add_argument("--mass-range", type=_masses, metavar="LOW:HIGH",
+                        help="of H, W and Z bosons, GeV: 30:250 (default: the known masses)")  # fmt: skip
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--workers", type=few_positive, default=1, metavar="N", help="local processes (default: 1)"
@@ -47,33 +54,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Simulate, and show the progress and the number of files."""
+    from partt.jobs.stop_signals import STOPPED, stop_on_signal
     from partt.simulation.simulate import RERUN, simulate
 
-    try:
-        with progress_bar("simulating", unit="jets") as progress:
-            result = simulate(
-                options.out,
-                jets=options.jets,
-                classes=options.classes,
-                jets_per_file=options.jets_per_file,
-                split=options.split,
-                pt_min=options.pt_min,
-                pt_max=options.pt_max,
-                seed=options.seed,
-                card=options.card,
-                workers=options.workers,
-                scheduler=options.scheduler,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        print(f"{options.out}: {RERUN}", file=sys.stderr)
-        raise
+    with stop_on_signal() as should_stop, progress_bar("simulating", unit="jets") as progress:
+        result = simulate(
+            options.out,
+            jets=options.jets,
+            classes=options.classes,
+            jets_per_file=options.jets_per_file,
+            split=options.split,
+            pt_min=options.pt_min,
+            pt_max=options.pt_max,
+            seed=options.seed,
+            card=options.card,
+            extra=options.extra,
+            mass_range=options.mass_range,
+            workers=options.workers,
+            scheduler=options.scheduler,
+            progress=progress,
+            should_stop=should_stop,
+        )
     rate = f", {result.jets_per_second:.1f} jets/s" if result.jets_per_second is not None else ""
     print(
         f"{result.folder}: {result.files_made} files made ({result.jets_made} jets{rate}), "
         f"{result.files_kept} kept"
     )
-    return 0
+    if result.stopped:
+        print(f"stopped by a signal: {RERUN}", file=sys.stderr)
+    return STOPPED if result.stopped else 0
+
+
+def _masses(text: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, text.split(":"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected low:high, found {text!r}") from None
+    return low, high
 
 
 def _splits(text: str) -> Mapping[str, float]:

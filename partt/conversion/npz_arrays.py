@@ -16,6 +16,8 @@ from partt.data.jagged import Array
 from partt.errors import DataError
 from partt.regular_files import require_regular
 
+MAX_LISTED = 10  # names in a message
+
 
 @dataclass(frozen=True)
 class NpzArray:
@@ -54,7 +56,8 @@ def open_npz(path: Path, names: Sequence[str]) -> Iterator[list[NpzArray]]:
         known = [name.removesuffix(".npy") for name in file.namelist() if name.endswith(".npy")]
         for name in names:
             if name not in known:
-                raise DataError(f"{path} has no array {name!r}; it has: {', '.join(known) or 'none'}")
+                others = ", ".join(repr(other)[1:-1] for other in known[:MAX_LISTED]) or "none"
+                raise DataError(f"{path} has no array {name!r}; it has: {others}")
         arrays = []
         for name in names:
             with reading_errors(path, name, "NPZ"):

@@ -97,7 +97,7 @@ def _make_weights(weights: Weights, counts: Histograms) -> Histograms:
         shapes = {name: _like(reference, count, weights.reweight_threshold) for name, count in counts.items()}
     class_weights = weights.class_weights or (1.0,) * len(shapes)
     kept = {
-        name: np.sum(counts[name] * shape) / class_weight
+        name: np.sum(counts[name] * shape) / class_weight if class_weight else np.inf
         for (name, shape), class_weight in zip(shapes.items(), class_weights, strict=True)
     }
     smallest = MAX_WEIGHT * min(kept.values())

@@ -1,6 +1,6 @@
 """Branches of a file -> variables of a data config: new variables, selection, labels, weights."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ from partt.errors import ConfigError, DataError, ParttError
 Purpose = Literal["train", "predict"]
 Entries = npt.NDArray[np.int64]
 
+MAX_CLASSES = 10_000
 SCAN_STEP = 500_000  # entries to read at once, if only a few values per jet are needed
 
 
@@ -75,8 +76,8 @@ class Variables(Mapping[str, Column]):
 
 def names_for(config: DataConfig, purpose: Purpose) -> set[str]:
     """Return the variables to read from every file; prediction needs observers, but no labels."""
-    carried = config.observers if purpose == "predict" else ()
-    return {*config.input_names, *carried} | names_for_index(config, purpose)
+    others = config.observers if purpose == "predict" else config.target_variables
+    return {*config.input_names, *others} | names_for_index(config, purpose)
 
 
 def names_for_index(config: DataConfig, purpose: Purpose) -> set[str]:
@@ -163,8 +164,8 @@ def labels_of(config: DataConfig, variables: Variables, *, strict: bool = True) 
 
     A jet without a valid label is an error, or -1 if not strict.
     """
-    if config.labels.type == "custom":
-        return _custom_labels(config, variables, strict=strict)
+    if config.labels.class_number is not None:
+        return _numbered_labels(config, config.labels.class_number, variables, strict=strict)
     flags = np.stack([variables.per_jet(name) for name in config.label_variables], axis=1)
     wrong = ((flags != 0) & (flags != 1)).any(axis=1) | ((flags == 1).sum(axis=1) != 1)
     if strict and wrong.any():
@@ -177,6 +178,56 @@ def labels_of(config: DataConfig, variables: Variables, *, strict: bool = True) 
             "labels, or exclude these jets with `selection`"
         )
     return np.where(wrong, -1, flags.argmax(axis=1))
+
+
+def targets_of(config: DataConfig, variables: Variables) -> npt.NDArray[np.float32] | None:
+    """Return the targets of jets (N, R), or None if the config has none; NaN: not known."""
+    if not config.target_names:
+        return None
+    targets = np.empty((variables.num_jets, len(config.target_names)), dtype=np.float32)
+    for name, column in zip(config.target_names, targets.T, strict=True):
+        with np.errstate(over="ignore"):
+            column[...] = variables.per_jet(name)
+        column[~np.isfinite(column)] = np.nan
+        if name in config.target_masks:
+            column[variables.per_jet(config.target_masks[name]) == 0] = np.nan
+    return targets
+
+
+def name_classes(
+    config: DataConfig, files: Iterable[FileInfo], names: Sequence[str] | None = None
+) -> DataConfig:
+    """Return a config without classes as one whose first target is the class number.
+
+    Without names, the selected jets of the files are read for the largest number, and classes are called
+    class_0, class_1, ...
+    """
+    number = config.labels.targets[0]
+    if names is None:
+        largest = max((_largest_class(config, number, file) for file in files), default=-1)
+        names = [f"class_{label}" for label in range(largest + 1)]
+    if not names:
+        raise DataError(f"no jet passes the selection {config.selection!r}, so {number} has no classes")
+    return config.with_class_names(names)
+
+
+def _largest_class(config: DataConfig, number: str, file: FileInfo) -> int:
+    largest = -1
+    names = names_for_index(config, "train") | {number}
+    for start in range(0, file.num_entries, SCAN_STEP):
+        stop = min(start + SCAN_STEP, file.num_entries)
+        variables = select(config, read_variables(config, names, file, start, stop), "train")
+        values = variables.per_jet(number)
+        wrong = ~((values >= 0) & (values < MAX_CLASSES) & (values == np.floor(values)))
+        if wrong.any():
+            jet = int(wrong.argmax())
+            raise DataError(
+                f"{file.url}, entry {variables.entries[jet]}: {number} is {values[jet]}, but a class "
+                f"number is a whole number from 0 to {MAX_CLASSES - 1}; if it is the target of a regression, "
+                "list it in `tasks` of the recipe"
+            )
+        largest = max(largest, int(values.max(initial=-1)))
+    return largest
 
 
 def weights_of(config: DataConfig, variables: Variables) -> npt.NDArray[np.float32] | None:
@@ -202,8 +253,9 @@ def _branch_names(config: DataConfig, names: Iterable[str]) -> dict[str, str]:
     return {name: renamed_branch(config, name) for name in sorted(wanted)}
 
 
-def _custom_labels(config: DataConfig, variables: Variables, *, strict: bool) -> npt.NDArray[np.int64]:
-    (name,) = config.label_variables
+def _numbered_labels(
+    config: DataConfig, name: str, variables: Variables, *, strict: bool
+) -> npt.NDArray[np.int64]:
     values = variables.per_jet(name)
     num_classes = len(config.class_names)
     wrong = ~np.isin(values, np.arange(num_classes))
@@ -211,6 +263,6 @@ def _custom_labels(config: DataConfig, variables: Variables, *, strict: bool) ->
         jet = int(wrong.argmax())
         raise DataError(
             f"{variables.url}, entry {variables.entries[jet]}: the label {name} is {values[jet]}; with "
-            f"{num_classes} names in labels.names it must be a whole number from 0 to {num_classes - 1}"
+            f"{num_classes} classes it must be a whole number from 0 to {num_classes - 1}"
         )
     return np.where(wrong, -1, values).astype(np.int64)

@@ -11,19 +11,12 @@ from partt.data.standardization import variables_to_fit
 from partt.errors import ConfigError
 from partt.exporting.preprocess_json import NAME, preprocess_text
 from partt.exporting.proof import largest_difference
-from partt.exporting.tracing import DEFAULT_OPSET, Axes, input_axes, trace
+from partt.exporting.tracing import DEFAULT_OPSET, trace
 from partt.exporting.units import input_units
 from partt.jobs.output_folder import writing_to
 from partt.tagger.loading import load_torch_tagger
-from partt.tagger.onnx_file import (
-    PRODUCER,
-    SUFFIX,
-    InputKind,
-    OnnxHeader,
-    fingerprint,
-    import_onnx,
-    new_session,
-)
+from partt.tagger.onnx_file import PRODUCER, SUFFIX, OnnxHeader, fingerprint, import_onnx, new_session
+from partt.tagger.onnx_inputs import Axes, InputKind, input_axes
 from partt.tagger.tagger_file import TorchTagger
 
 
@@ -70,6 +63,7 @@ def export(
     if inputs == "standardised":
         maker = "partt export for this tagger"
         refuse_foreign(preprocess, maker, lambda path: path.read_text() == text, overwrite=overwrite)
+    axes = input_axes(inputs, tagger.data_config, tagger.reference_jets)
     model = trace(tagger, inputs, opset)
     difference = largest_difference(tagger, inputs, new_session(model.SerializeToString()))
 
@@ -77,7 +71,7 @@ def export(
         inputs=inputs,
         network=tagger.network_name,
         class_names=list(tagger.class_names),
-        units=input_units(tagger.data_config, inputs),
+        units=input_units(tagger.data_config, axes),
         largest_difference=difference,
         tagger_sha256=tagger.sha256,
         versions={name: version(name) for name in ("partt", "torch", "onnx", "onnxscript", "onnxruntime")},
@@ -92,5 +86,4 @@ def export(
         for path in written:
             files.enter_context(atomic_path(path)).write_text(text, encoding="utf-8")
         files.enter_context(atomic_path(out)).write_bytes(contents)
-    axes = input_axes(tagger, inputs)
     return ExportResult(out, written[0] if written else None, header, axes, len(contents))

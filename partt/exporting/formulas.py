@@ -7,18 +7,30 @@ Axes: N jets, P slots.
 """
 
 import ast
+import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from partt.data.formulas.column_functions import Function, Value
+from partt.data.formulas.column_functions import TYPE_NAMES, Function, Value
 from partt.data.formulas.expressions import Formula, evaluate
-from partt.data.formulas.functions import NUMPY_FUNCTIONS, FunctionTable
+from partt.data.formulas.functions import NEW_NAMES, NUMPY_FUNCTIONS, PYTHON_OPERATORS, FunctionTable
 from partt.errors import ConfigError
+from partt.exporting.torch_momenta import (
+    TorchMomenta,
+    by_component,
+    distances,
+    from_cartesian,
+    from_energy,
+    from_mass,
+    hypot,
+    momenta,
+    with_momenta,
+    with_sum,
+)
 
 Columns: TypeAlias = Mapping[str, Tensor]
 
@@ -26,10 +38,21 @@ Columns: TypeAlias = Mapping[str, Tensor]
 class TorchVariables(dict[str, Tensor]):
     """Branches, and new variables, computed on demand."""
 
-    def __init__(self, branches: Columns, formulas: Mapping[str, Formula], mask: Tensor) -> None:
+    def __init__(
+        self,
+        branches: Columns,
+        formulas: Mapping[str, Formula],
+        axis_of: Mapping[str, str],
+        masks: Mapping[str, Tensor],
+    ) -> None:
+        """`axis_of`: columns with values per particle -> axis; `masks`: axis -> real particles (N, P)."""
         super().__init__(branches)
         self.formulas = formulas
-        self.functions = torch_functions(mask)
+        self.axis_of = dict(axis_of)
+        self.functions = {axis: torch_functions(mask) for axis, mask in masks.items()}
+        first = next(iter(branches.values()))
+        one_value = torch.ones_like(first if first.ndim == 1 else first[:, 0], dtype=torch.bool)
+        self.functions_of_jets = torch_functions(one_value[:, None])
 
     def __missing__(self, name: str) -> Tensor:
         """Compute a variable; a formula that cannot be computed in torch or traced is a ConfigError."""
@@ -38,21 +61,29 @@ class TorchVariables(dict[str, Tensor]):
         formula = self.formulas[name]
         table: Any = self  # tensors instead of numpy columns
         try:
-            column: Any = evaluate(formula, table, self.functions)
+            axis = self._axis_of(formula)
+            functions = self.functions_of_jets if axis is None else self.functions[axis]
+            column: Any = evaluate(formula, table, functions)
         except ConfigError as error:
             raise ConfigError(
                 f"{name}: {formula.text!r} cannot be exported: {error}; --inputs standardised leaves "
                 "formulas to the program that runs the file"
             ) from error
         self[name] = column
+        if axis is not None and self[name].ndim == 2:
+            self.axis_of[name] = axis
         return self[name]
+
+    def _axis_of(self, formula: Formula) -> str | None:
+        """Return the axis of the particles that a formula is about; None: it has no values per particle."""
+        used = sorted(formula.names & (self.keys() | self.formulas.keys()))
+        axes = {self.axis_of[name] for name in used if self[name].ndim == 2 and name in self.axis_of}
+        if len(axes) > 1:
+            raise ConfigError(f"it combines particles of {' and '.join(sorted(axes))}")
+        return next(iter(axes), None)
 
 
 # --- element by element ---------------------------------------------------------------------------------
-
-
-def _hypot(x: Tensor, y: Tensor) -> Tensor:
-    return (x.square() + y.square()).sqrt()
 
 
 def _floor_divide(x: Tensor, y: Tensor) -> Tensor:
@@ -77,6 +108,10 @@ def _nan_to_num(
     x = torch.where(x == math.inf, limits.max if posinf is None else posinf, x)
     x = torch.where(x == -math.inf, limits.min if neginf is None else neginf, x)
     return torch.where(x.isnan(), nan, x)
+
+
+def _is_close(x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:
+    return ((x - y).abs() <= atol + rtol * y.abs()) | (x == y)
 
 
 def _clip(x: Tensor, a_min: Tensor | None = None, a_max: Tensor | None = None) -> Tensor:
@@ -113,10 +148,11 @@ _FRACTIONS: dict[str, Function] = {
     **dict.fromkeys(("rad2deg", "degrees"), torch.rad2deg),
     **dict.fromkeys(("divide", "true_divide"), torch.true_divide),
     "isfinite": torch.isfinite,
-    "hypot": _hypot,
+    "hypot": hypot,
     "rint": torch.round,
     "round": torch.round,
     "nan_to_num": _nan_to_num,
+    "isclose": _is_close,
 }
 _OPERATORS: dict[type[ast.AST], Function] = {
     ast.Add: torch.add,
@@ -147,7 +183,7 @@ def elementwise(function: Function, on_numbers: Function, *, fractions: bool = F
         tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
         if not tensors:
             return on_numbers(*arguments, **options)
-        if any(isinstance(argument, list | _Momenta) for argument in arguments):
+        if any(isinstance(argument, list | TorchMomenta) for argument in arguments):
             raise TypeError("takes columns and numbers only")
         fractional = fractions or any(
             argument.is_floating_point() if isinstance(argument, Tensor) else isinstance(argument, float)
@@ -169,12 +205,39 @@ def elementwise(function: Function, on_numbers: Function, *, fractions: bool = F
                 torch.tensor(value, dtype=like.dtype) if isinstance(value, int | float) else value
                 for value in values
             ]
+        if "dtype" in options:
+            options["dtype"] = getattr(torch, options["dtype"])
         return function(*values, **options)
 
     return call
 
 
+def _over_list(combine: Function) -> Function:
+    def call(columns: list[Value], axis: int = 0) -> Value:
+        if axis != 0:
+            raise ValueError("takes axis=0 only")
+        return functools.reduce(combine, columns)
+
+    return call
+
+
+def _is_in(column: Value, numbers: list[float]) -> Tensor:
+    result: Tensor = (column[..., None] == torch.tensor(numbers)).any(dim=-1)
+    return result
+
+
+def _digitize(column: Value, edges: list[float], *, right: bool = False) -> Tensor:
+    steps = torch.tensor(edges, dtype=column.dtype if column.is_floating_point() else torch.float64)
+    below: Tensor = column[..., None] <= steps if right else column[..., None] < steps
+    return (~below).sum(dim=-1)  # NaN is above all edges, as in numpy
+
+
+def _search_sorted(edges: list[float], column: Value, side: str = "left") -> Tensor:
+    return _digitize(column, edges, right=side == "left")
+
+
 _TAKE_NUMBERS = (torch.where, torch.full_like, torch.round, _clip, _nan_to_num)
+_OVER_LISTS = ("logical_and", "logical_or", "logical_xor", "add", "multiply", "maximum", "minimum")
 
 
 # --- along the particles of a jet -----------------------------------------------------------------------
@@ -230,89 +293,90 @@ def _reduction(function: Function) -> Function:
     return call
 
 
-# --- four-momenta, indices, results ---------------------------------------------------------------------
+def _sorting(mask: Tensor) -> dict[str, Function]:
+    """Return functions that sort the real particles of the mask (N, P), in front of the padding."""
+
+    def sorted_(column: Value, ascending: Value) -> tuple[Tensor, Tensor]:
+        if not isinstance(column, Tensor) or column.ndim != 2:
+            raise TypeError("takes a column with values per particle")
+        column = column if column.is_floating_point() else column.double()
+        filled = torch.where(mask, column, torch.tensor(math.inf if ascending else -math.inf))
+        values, order = torch.sort(filled, dim=1, descending=not ascending)
+        return torch.where(mask, values, torch.zeros_like(values)), order
+
+    def sort(column: Value, axis: int = 1, *, ascending: Value = True, stable: Value = True) -> Tensor:
+        del axis, stable
+        return sorted_(column, ascending)[0].to(column.dtype)
+
+    def argsort(column: Value, axis: int = 1, *, ascending: Value = True, stable: Value = True) -> Tensor:
+        del axis, stable
+        return sorted_(column, ascending)[1]
+
+    def local_index(column: Value, axis: int = 1) -> Tensor:
+        del column, axis
+        return mask.cumsum(dim=1) - 1
+
+    return {"sort": sort, "argsort": argsort, "local_index": local_index}
 
 
-@dataclass(frozen=True, eq=False)
-class _Momenta:
-    """Four-momenta in Cartesian coordinates, and the coordinates that were given."""
-
-    px: Tensor
-    py: Tensor
-    pz: Tensor
-    energy: Tensor
-    given: Columns
-
-    def component(self, name: str) -> Tensor:  # noqa: PLR0911 - one line for each component
-        if name in self.given:
-            return self.given[name]
-        if name in {"px", "py", "pz", "energy"}:
-            component: Tensor = getattr(self, name)
-            return component
-        pt = _hypot(self.px, self.py)
-        p = _hypot(pt, self.pz)
-        match name:
-            case "pt":
-                return pt
-            case "p":
-                return p
-            case "eta":
-                return torch.asinh(self.pz / pt)
-            case "phi":
-                return torch.atan2(self.py, self.px)
-            case "theta":
-                return torch.atan2(pt, self.pz)
-            case "rapidity":
-                return 0.5 * torch.log((self.energy + self.pz) / (self.energy - self.pz))
-            case "mass":
-                squared = self.energy.square() - p.square()
-                return squared.sign() * squared.abs().sqrt()
-        raise TypeError(f"has no component .{name} in an exported file")
+# --- axes of length 1 -------------------------------------------------------------------------------------
 
 
-def _from_cartesian(px: Tensor, py: Tensor, pz: Tensor, energy: Tensor) -> _Momenta:
-    return _Momenta(px, py, pz, energy, {})
+def _expanded(column: Value, *_: Value, **__: Value) -> Tensor:
+    """Add an axis of length 1: expand_dims, singletons, unflatten(x, 1), reshape(x, (-1, 1))."""
+    if not isinstance(column, Tensor) or column.ndim != 1:
+        raise TypeError("takes a column with one value per jet in an exported file")
+    return column[:, None]
 
 
-def _from_energy(pt: Tensor, eta: Tensor, phi: Tensor, energy: Tensor) -> _Momenta:
-    given = {"pt": pt, "eta": eta, "phi": phi}
-    return _Momenta(pt * phi.cos(), pt * phi.sin(), pt * eta.sinh(), energy, given)
+def _squeezed(column: Value, *_: Value, **__: Value) -> Tensor:
+    if not isinstance(column, Tensor) or (column.ndim == 2 and column.shape[1] != 1):
+        raise TypeError("takes a column with one value per jet in an exported file")
+    return column[:, 0] if column.ndim == 2 else column
 
 
-def _from_mass(pt: Tensor, eta: Tensor, phi: Tensor, mass: Tensor) -> _Momenta:
-    energy = _hypot(pt * eta.cosh(), mass)
-    given = {"pt": pt, "eta": eta, "phi": phi, "mass": mass}
-    return _Momenta(pt * phi.cos(), pt * phi.sin(), pt * eta.sinh(), energy, given)
-
-
-def _momenta(function: Function) -> Function:
-    def call(*columns: Value) -> _Momenta:
-        if not all(isinstance(column, Tensor) for column in columns):
-            raise TypeError("takes only columns in an exported file")
-        per_particle = any(column.ndim == 2 for column in columns)
-        result: _Momenta = function(
-            *(column[:, None] if per_particle and column.ndim == 1 else column for column in columns)
-        )
-        return result
-
-    return call
+# --- indices, results ---------------------------------------------------------------------
 
 
 def _attribute(value: Value, name: str) -> Tensor:
-    if not isinstance(value, _Momenta):
+    if not isinstance(value, TorchMomenta):
         raise TypeError(f"only what _p4_from_...() returns has .{name}")
     return value.component(name)
 
 
-def _item(value: Value, index: Value) -> Tensor:
-    if index != (slice(None), None) or not isinstance(value, Tensor) or value.ndim != 1:
-        raise ValueError("the only index that can be exported is [:, None] of a value per jet")
-    return value[:, None]
+def _item(value: Value, index: Value) -> Value:
+    if isinstance(value, TorchMomenta) and isinstance(index, Tensor):
+        return by_component(lambda part: _item(part, index), value)
+    if isinstance(index, Tensor) and isinstance(value, Tensor) and value.ndim == index.ndim == 2:
+        if index.dtype == torch.int64:
+            return torch.gather(value, 1, index)
+    elif index in ((slice(None), None), (..., None)) and isinstance(value, Tensor) and value.ndim == 1:
+        return value[:, None]
+    raise ValueError("the only indices that can be exported are [:, None] and positions, as of ak.argsort")
 
 
 def _values_astype(column: Value, to: str) -> Tensor:
     result: Tensor = column.to(getattr(torch, to))
     return result
+
+
+def _conversion(name: str) -> Function:
+    def call(column: Value) -> Value:
+        return _values_astype(column, name) if isinstance(column, Tensor) else column
+
+    return call
+
+
+_UNCHANGED = (
+    "np.array",
+    "np.asarray",
+    "np.copy",
+    "ak.copy",
+    "ak.Array",
+    "ak.from_numpy",
+    "ak.to_numpy",
+    "ak.to_packed",
+)
 
 
 def _finish(value: Value, table: Columns) -> Tensor:
@@ -339,19 +403,39 @@ def torch_functions(mask: Tensor) -> FunctionTable:
         for full in (f"np.{name}", f"ak.{name}"):
             if full in numpy.functions:
                 functions[full] = _reduction(function)
+    for module in ("np", "ak"):
+        functions[f"{module}.sum"] = with_sum(functions[f"{module}.sum"])
+        functions |= {f"{module}.{name}": function for name, function in _sorting(mask).items()}
+    functions |= {f"np.{name}.reduce": _over_list(functions[f"np.{name}"]) for name in _OVER_LISTS}
+    functions |= {f"np.{name}": _conversion(name) for name in TYPE_NAMES.split()}
     functions |= {
+        f"np.{new}": functions[f"np.{old}"] for new, old in NEW_NAMES.items() if f"np.{old}" in functions
+    }
+    functions |= dict.fromkeys(_UNCHANGED, lambda column: column)
+    functions |= dict.fromkeys(("np.expand_dims", "ak.singletons"), _expanded)
+    functions |= {
+        "np.squeeze": _squeezed,
+        "np.isin": _is_in,
+        "np.digitize": _digitize,
+        "np.searchsorted": _search_sorted,
+        "abs": functions["np.abs"],
+        "_batch_argsort": functions["ak.argsort"],
+        "_batch_gather": _item,
         "np.amin": functions["np.min"],
         "np.amax": functions["np.max"],
         "np.around": functions["np.round"],
         "ak.values_astype": _values_astype,
-        "ak.to_numpy": lambda column: column,
         "_clip": functions["np.clip"],
-        "_p4_from_pxpypze": _momenta(_from_cartesian),
-        "_p4_from_ptetaphie": _momenta(_from_energy),
-        "_p4_from_ptetaphim": _momenta(_from_mass),
+        "_p4_from_pxpypze": momenta(from_cartesian),
+        "_p4_from_ptetaphie": momenta(from_energy),
+        "_p4_from_ptetaphim": momenta(from_mass),
     }
     operators: dict[type[ast.AST], Function] = {
         kind: elementwise(function, numpy.operators[kind]) for kind, function in _OPERATORS.items()
     }
     operators[ast.Div] = elementwise(torch.true_divide, numpy.operators[ast.Div], fractions=True)
+    operators = {
+        kind: with_momenta(PYTHON_OPERATORS[kind], on_columns) for kind, on_columns in operators.items()
+    }
+    functions |= distances(operators[ast.Sub])
     return FunctionTable(functions, operators, item=_item, attribute=_attribute, finish=_finish)

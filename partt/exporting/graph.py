@@ -8,30 +8,19 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from partt.data.config.data_config import InputGroup, InputVariable
+from partt.data.config.data_config import CollectionInputs, InputGroup, InputVariable
 from partt.data.jagged import Jagged, Table
 from partt.errors import ConfigError
 from partt.exporting.formulas import TorchVariables
-from partt.jet_inputs import PARTICLES, PaddedCollection, PaddedInputs
+from partt.jet_inputs import PaddedCollection, PaddedInputs
 from partt.model.heads import CLASSES
 from partt.model.network import Network
-from partt.tagger.onnx_file import NUM_PARTICLES, raw_branches
+from partt.tagger.onnx_inputs import count_name, mask_name, particle_axes, raw_branches
 from partt.tagger.tagger_file import TorchTagger, reference_inputs
 
 
 def exportable_network(tagger: TorchTagger) -> Network:
     """Return the network of a tagger in the form that is exported; raise an error if there is none."""
-    config = tagger.data_config
-    if (
-        list(config.collections) != [PARTICLES]
-        or config.jet_groups
-        or config.main.mask_variable
-        or config.main.others
-    ):
-        raise ConfigError(
-            f"the inputs of this tagger are {', '.join(config.group_order)}; only taggers with pf_features, "
-            "pf_vectors, pf_points, and a pf_mask that is 1 for every particle, can be exported"
-        )
     return tagger.network.for_export(reference_inputs(tagger).to(torch.float32))
 
 
@@ -43,35 +32,25 @@ class RawTagger(nn.Module):
         self.network = exportable_network(tagger)
         self.config = tagger.data_config
         self.branches = raw_branches(tagger.data_config)
+        self.axis_of = particle_axes(tagger.data_config, tagger.reference_jets)
         # Inputs are float32, because some programs support nothing else; they are converted to these types.
         self.dtypes = {name: _dtype(tagger.reference_jets, name) for name in self.branches}
 
     def forward(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return the score (N,) of each class from branches (N, P) or (N,) and num_particles (N,)."""
-        num_particles = inputs[NUM_PARTICLES]
+        """Return the score (N,) of each class from branches (N, P) or (N,) and numbers of particles (N,)."""
         columns = {name: inputs[branch].to(self.dtypes[name]) for name, branch in self.branches.items()}
-        num_slots = next(column.shape[1] for column in columns.values() if column.ndim == 2)
-        slots = torch.arange(num_slots, dtype=num_particles.dtype)
-        mask = slots < num_particles[:, None]
-        variables = TorchVariables(columns, self.config.formulas, mask)
-        if self.config.particles.length is not None:
-            mask = slots < num_particles.clamp(max=self.config.particles.length)[:, None]
-        blocks = {group.name: self._block(group, variables, mask) for group in self.config.groups}
-        bad = torch.stack([(block - block != 0).any(-1).any(-1) for block in blocks.values()]).any(0)  # (N,)
-        scores = _scores(self.network, blocks, mask)
+        masks = {}
+        for name, axis in self.axis_of.items():
+            numbers = inputs[count_name(axis)]
+            masks[axis] = torch.arange(columns[name].shape[1], dtype=numbers.dtype) < numbers[:, None]
+        variables = TorchVariables(columns, self.config.formulas, self.axis_of, masks)
+        jets = PaddedInputs(
+            {name: _collection(item, variables, masks) for name, item in self.config.collections.items()},
+            {name: _jet_group(group, variables, masks) for name, group in self.config.jet_groups.items()},
+        )
+        scores = self.network.forward_padded(jets)[CLASSES].softmax(dim=1)
         # where() after the network, in which jets are independent
-        return torch.where(bad[:, None], torch.nan, scores).unbind(1)
-
-    def _block(self, group: InputGroup, variables: TorchVariables, mask: Tensor) -> Tensor:
-        """Return the variables of an input group as the network takes them (N, P, F), padded with zeros."""
-        columns = []
-        for variable in group.variables:
-            column = variables[variable.name]
-            if column.ndim != 2:
-                raise ConfigError(f"{variable.name} has one value per jet; inputs need one per particle")
-            values = standardize(column.float(), variable, keep_nan=group is self.config.momenta)
-            columns.append(torch.where(mask, values, 0.0))
-        return torch.stack(columns, dim=2)
+        return torch.where(_is_bad(jets)[:, None], torch.nan, scores).unbind(1)
 
 
 class StandardisedTagger(nn.Module):
@@ -80,24 +59,91 @@ class StandardisedTagger(nn.Module):
     def __init__(self, tagger: TorchTagger) -> None:
         super().__init__()
         self.network = exportable_network(tagger)
+        self.config = tagger.data_config
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Return scores (N, C) from pf_features (N, F, P) and the other groups of the data config."""
-        mask = inputs["pf_mask"][:, 0] != 0
-        blocks = {
-            name: torch.where(mask[..., None], block.transpose(1, 2), 0.0)
-            for name, block in inputs.items()
-            if name != "pf_mask"
+        """Return scores (N, C) from the input groups of the data config."""
+        collections = {}
+        for name, groups in self.config.collections.items():
+            mask = inputs[mask_name(self.config, name)][:, 0] != 0
+            blocks = {
+                group.name: torch.where(mask[..., None], inputs[group.name].transpose(1, 2), 0.0)
+                for group in groups.groups
+            }
+            collections[name] = _padded_collection(groups, blocks, mask)
+        jet_features = {
+            name: inputs[name].reshape(-1, len(group.variables))
+            for name, group in self.config.jet_groups.items()
         }
-        return _scores(self.network, blocks, mask)
+        jets = PaddedInputs(collections, jet_features)
+        return self.network.forward_padded(jets)[CLASSES].softmax(dim=1)
 
 
-def _scores(network: Network, blocks: Mapping[str, Tensor], mask: Tensor) -> Tensor:
-    particles = PaddedCollection(
-        blocks["pf_features"], mask, blocks.get("pf_vectors"), blocks.get("pf_points")
+def _collection(
+    groups: CollectionInputs, variables: TorchVariables, masks: Mapping[str, Tensor]
+) -> PaddedCollection:
+    """Return a collection as the network takes it, padded with zeros."""
+    names = [variable.name for group in groups.groups for variable in group.variables]
+    names += [] if groups.mask_variable is None else [groups.mask_variable]
+    for name in names:
+        if variables[name].ndim != 2:
+            raise ConfigError(f"{name} has one value per jet; inputs need one per particle")
+    axes = sorted({variables.axis_of[name] for name in names})
+    if len(axes) > 1:
+        raise ConfigError(f"the inputs of {groups.name} are particles of {' and '.join(axes)}")
+    mask = masks[axes[0]]
+    if groups.length is not None:
+        mask = mask & (torch.arange(mask.shape[1]) < groups.length)
+    if groups.mask_variable is not None:
+        kept = variables[groups.mask_variable]
+        mask = mask & (kept != 0) & ~kept.isnan()
+    blocks = {}
+    for group in groups.groups:
+        columns = [
+            standardize(variables[variable.name].float(), variable, keep_nan=group is groups.momenta)
+            for variable in group.variables
+        ]
+        blocks[group.name] = torch.where(mask[..., None], torch.stack(columns, dim=2), 0.0)
+    return _padded_collection(groups, blocks, mask)
+
+
+def _padded_collection(
+    groups: CollectionInputs, blocks: Mapping[str, Tensor], mask: Tensor
+) -> PaddedCollection:
+    no_features = mask.new_zeros((*mask.shape, 0), dtype=torch.float32)
+    return PaddedCollection(
+        features=blocks.get(groups.features.name, no_features),
+        mask=mask,
+        momenta=None if groups.momenta is None else blocks[groups.momenta.name],
+        points=None if groups.points is None else blocks[groups.points.name],
+        others={part: blocks[group.name] for part, group in groups.others.items()},
     )
-    logits = network.forward_padded(PaddedInputs({PARTICLES: particles}))[CLASSES]
-    return logits.softmax(dim=1)
+
+
+def _jet_group(group: InputGroup, variables: TorchVariables, masks: Mapping[str, Tensor]) -> Tensor:
+    """Return the variables of a group of jets (N, F); of several values the first, of none the pad value."""
+    columns = []
+    for variable in group.variables:
+        column = variables[variable.name]
+        values = standardize(column.float(), variable, keep_nan=False)
+        if column.ndim == 2:
+            values = values[:, 0]
+            if variable.name in variables.axis_of:
+                has_value = masks[variables.axis_of[variable.name]][:, 0]
+                values = torch.where(has_value, values, 0.0 if group.wraps else variable.pad_value)
+        columns.append(values)
+    return torch.stack(columns, dim=1)
+
+
+def _is_bad(jets: PaddedInputs) -> Tensor:
+    """Return which jets have inputs that are NaN or infinite (N,)."""
+    blocks = list(jets.jet_features.values())
+    for collection in jets.collections.values():
+        tensors = (collection.features, collection.momenta, collection.points, *collection.others.values())
+        blocks += [tensor.flatten(1) for tensor in tensors if tensor is not None]
+    return torch.stack([(block - block != 0).any(dim=1) for block in blocks if block.shape[1:] != (0,)]).any(
+        0
+    )
 
 
 def standardize(values: Tensor, variable: InputVariable, *, keep_nan: bool) -> Tensor:

@@ -18,7 +18,7 @@ def preprocess_json(config: DataConfig) -> dict[str, Any]:
     """Return the order, scales and limits of all inputs."""
     groups = config.inputs
     described: dict[str, Any] = {
-        "output_names": list(config.labels.value),
+        "output_names": list(config.labels.flags or config.class_names),
         "input_names": list(groups),
     }
     resolved = config.resolved_variables

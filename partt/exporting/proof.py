@@ -3,7 +3,7 @@
 Axes: N jets, C classes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,17 @@ from partt.data.packing import pack
 from partt.data.variables import Variables
 from partt.errors import NumericalError
 from partt.model.heads import CLASSES
-from partt.tagger.onnx_file import Feed, InputKind, feeder, run_session
+from partt.tagger.onnx_file import run_session
+from partt.tagger.onnx_inputs import (
+    Feed,
+    Floats,
+    InputKind,
+    feeder,
+    input_axes,
+    mask_name,
+    particle_axes,
+    raw_branches,
+)
 from partt.tagger.tagger_file import TorchTagger
 
 TOLERANCE = 1e-5  # of a score
@@ -54,48 +64,71 @@ def torch_scores(tagger: TorchTagger, jets: Table) -> npt.NDArray[np.float64]:
     return scores
 
 
-def random_jets(jets: Table, lengths: Sequence[int], seed: int) -> Table:
-    """Return jets of these lengths, with values per jet and varied particles drawn from given jets."""
+def random_jets(
+    jets: Table, axis_of: Mapping[str, str], lengths: Mapping[str, Sequence[int]], seed: int
+) -> Table:
+    """Return jets with values per jet and varied particles drawn from given jets.
+
+    `axis_of`: branches with values per particle -> axis; `lengths`: axis -> particles of each jet.
+    """
     random = np.random.default_rng(seed)
-    jet_of = random.integers(0, num_jets(jets), len(lengths))
-    first = next(column for column in jets.values() if isinstance(column, Jagged))
-    rows = random.integers(0, max(len(first.contents), 1), int(np.sum(lengths)))
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    num_drawn = len(next(iter(lengths.values()), LENGTHS))
+    jet_of = random.integers(0, num_jets(jets), num_drawn)
+    rows, offsets = {}, {}
+    for axis, wanted in lengths.items():
+        num_particles = next(len(_contents(jets[name])) for name, own in axis_of.items() if own == axis)
+        lengths_of_axis = wanted if num_particles else [0] * num_drawn  # the jets have none to draw
+        rows[axis] = random.integers(0, max(num_particles, 1), int(np.sum(lengths_of_axis)))
+        offsets[axis] = np.concatenate([[0], np.cumsum(lengths_of_axis)]).astype(np.int64)
 
     def varied(values: Array) -> Array:
         if values.dtype.kind != "f":
             return values
         return (values * random.normal(1, JITTER, len(values))).astype(values.dtype)
 
-    def drawn(column: Column) -> Column:
+    def drawn(name: str, column: Column) -> Column:
         if isinstance(column, Jagged):
-            return Jagged(varied(column.contents[rows]), offsets)
+            return Jagged(varied(column.contents[rows[axis_of[name]]]), offsets[axis_of[name]])
         return column[jet_of]
 
-    return {name: drawn(column) for name, column in jets.items()}
+    return {name: drawn(name, column) for name, column in jets.items()}
+
+
+def _contents(column: Column) -> Array:
+    return column.contents if isinstance(column, Jagged) else column
 
 
 def _batches(tagger: TorchTagger) -> Iterator[Table]:
     """Yield the reference jets and random jets, some longer than the maximum length, all in float32."""
-    jets = {name: _single(column) for name, column in tagger.reference_jets.items()}
+    config = tagger.data_config
+    needed = raw_branches(config)
+    jets = {name: _single(column) for name, column in tagger.reference_jets.items() if name in needed}
     yield jets
-    longest = tagger.data_config.particles.length or LENGTHS[-1]
+    axis_of = particle_axes(config, jets)
+    axes = list(dict.fromkeys(axis_of.values()))
+    longest = max([item.length or LENGTHS[-1] for item in config.collections.values()], default=1)
     for seed, lengths in enumerate([*BATCHES, (longest + 3, 2)]):
-        yield random_jets(jets, lengths, seed)
+        # other lengths on every axis, 0 among them
+        yield random_jets(
+            jets, axis_of, {axis: np.roll(lengths, number).tolist() for number, axis in enumerate(axes)}, seed
+        )
 
 
 def _feeds(tagger: TorchTagger, inputs: InputKind, jets: Table) -> Iterator[Feed]:
     """Yield all jets as one batch, with as few slots as possible, and with more slots of NaN padding."""
-    source = feeder(inputs, tagger.data_config, _variables(tagger, jets))
-    feed = source.feed(np.arange(num_jets(jets)))
+    config = tagger.data_config
+    axes = input_axes(inputs, config, tagger.reference_jets)
+    feed = feeder(inputs, config, _variables(tagger, jets), axes).feed(np.arange(num_jets(jets)))
     yield feed
-    padding = {name: 0.0 if name == "pf_mask" else np.nan for name in feed}
-    yield {
-        name: values
-        if values.ndim == 1
-        else np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, 3)], constant_values=padding[name])
-        for name, values in feed.items()
-    }
+    masks = {mask_name(config, collection) for collection in config.collections}
+
+    def with_slots(name: str, values: Floats) -> Floats:
+        if not isinstance(axes[name][-1], str) or values.ndim == 1:
+            return values  # one value per jet
+        added = [(0, 0)] * (values.ndim - 1) + [(0, 3)]
+        return np.pad(values, added, constant_values=0.0 if name in masks else np.nan)
+
+    yield {name: with_slots(name, values) for name, values in feed.items()}
 
 
 def _variables(tagger: TorchTagger, jets: Table) -> Variables:

@@ -6,24 +6,23 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from partt.data.jagged import Jagged
 from partt.errors import ConfigError
 from partt.exporting.graph import RawTagger, StandardisedTagger
 from partt.model.foreign_code import blamed_on
-from partt.tagger.onnx_file import NUM_PARTICLES, InputKind, import_onnx, output_names, raw_branches
+from partt.tagger.onnx_file import import_onnx, output_names
+from partt.tagger.onnx_inputs import JETS, Axes, InputKind, input_axes
 from partt.tagger.tagger_file import TorchTagger
-
-Axes: TypeAlias = dict[str, tuple[str | int, ...]]
 
 OPSETS = range(18, 24)
 DEFAULT_OPSET = 20  # the first with GELU as one operator; onnxruntime >= 1.17
 OUTPUT = "partt.output."  # prefix of the temporary names of outputs
-EXAMPLE_SIZES = {"jets": 3, "particles": 19}  # different, and not 0 or 1, which torch treats as constant
+NUM_EXAMPLES = 3  # jets; sizes of axes are different, and not 0 or 1, which torch treats as constant
+EXAMPLE_SLOTS = 19  # of the first axis of particles; others have more
 
 
 def trace(tagger: TorchTagger, inputs: InputKind, opset: int) -> Any:
@@ -37,7 +36,7 @@ def trace(tagger: TorchTagger, inputs: InputKind, opset: int) -> Any:
     else:
         module = StandardisedTagger(tagger)
     outputs = output_names(inputs, tagger.class_names)
-    axes = input_axes(tagger, inputs)
+    axes = input_axes(inputs, tagger.data_config, tagger.reference_jets)
     file = tagger.network_file
     with nullcontext() if file is None else blamed_on(file.path):
         model = _export(module.eval(), axes, len(outputs), tagger.network.backbone.min_slots, opset)
@@ -49,27 +48,19 @@ def trace(tagger: TorchTagger, inputs: InputKind, opset: int) -> Any:
     return model
 
 
-def input_axes(tagger: TorchTagger, inputs: InputKind) -> Axes:
-    """Return the axes of every input, in the order of the inputs."""
-    if inputs == "standardised":
-        groups = tagger.data_config.inputs
-        axes: Axes = {name: ("jets", len(group.vars), "particles") for name, group in groups.items()}
-        return axes if "pf_mask" in axes else axes | {"pf_mask": ("jets", 1, "particles")}
-    axes = {NUM_PARTICLES: ("jets",)}
-    for name, branch in raw_branches(tagger.data_config).items():
-        per_particle = isinstance(tagger.reference_jets[name], Jagged)
-        axes[branch] = ("jets", "particles") if per_particle else ("jets",)
-    return axes
-
-
 def _export(module: nn.Module, axes: Axes, num_outputs: int, num_slots: int, opset: int) -> Any:
+    sizes = {JETS: NUM_EXAMPLES} | {
+        axis: EXAMPLE_SLOTS + number for number, axis in enumerate(_particle_axes(axes))
+    }
     example = {
-        name: torch.zeros([axis if isinstance(axis, int) else EXAMPLE_SIZES[axis] for axis in shape])
+        name: torch.zeros([axis if isinstance(axis, int) else sizes[axis] for axis in shape])
         for name, shape in axes.items()
     }
     # torch need not handle fewer: `_pad_inputs` adds slots, and the comparison tests 0 particles and 1 jet.
-    fewest = {"jets": 2, "particles": max(3, num_slots)}
-    dimensions = {name: torch.export.Dim(name, min=size) for name, size in fewest.items()}
+    dimensions = {
+        axis: torch.export.Dim(f"axis{number}", min=2 if axis == JETS else max(3, num_slots))
+        for number, axis in enumerate(sizes)
+    }
     shapes = {
         name: {position: dimensions[axis] for position, axis in enumerate(shape) if isinstance(axis, str)}
         for name, shape in axes.items()
@@ -124,31 +115,40 @@ def _name_outputs(model: Any, names: list[str]) -> None:
 
 
 def _name_axes(model: Any, axes: Axes) -> None:
-    """Name the axes of inputs and outputs jets and particles, instead of torch's numbers."""
-    shapes = axes | {output.name: ("jets",) for output in model.graph.output}
+    """Name the axes of inputs and outputs, instead of torch's numbers."""
+    shapes = axes | {output.name: (JETS,) for output in model.graph.output}
     for value in (*model.graph.input, *model.graph.output):
         for dimension, axis in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=False):
             if isinstance(axis, str):
                 dimension.dim_param = axis
 
 
+def _particle_axes(axes: Axes) -> list[str]:
+    """Return the names of the axes of particles."""
+    names = [axis for shape in axes.values() for axis in shape if isinstance(axis, str)]
+    return [axis for axis in dict.fromkeys(names) if axis != JETS]
+
+
 def _pad_inputs(onnx: Any, model: Any, axes: Axes, num_slots: int) -> None:
     """Pad the inputs to at least `num_slots` slots, which networks need even for jets without particles."""
     helper, int64 = onnx.helper, onnx.TensorProto.INT64
-    padded = [name for name, shape in axes.items() if "particles" in shape]
-    for node in model.graph.node:
-        for position, name in enumerate(node.input):
-            if name in padded:
-                node.input[position] = f"{name}.slots"
-    rank = len(axes[padded[0]])
-    constants = {"slots.needed": [num_slots], "slots.none": [0], "slots.before": [0] * (2 * rank - 1)}
-    nodes = [
-        helper.make_node("Shape", [padded[0]], ["slots.given"], start=rank - 1),
-        helper.make_node("Sub", ["slots.needed", "slots.given"], ["slots.lacking"]),
-        helper.make_node("Max", ["slots.lacking", "slots.none"], ["slots.added"]),
-        helper.make_node("Concat", ["slots.before", "slots.added"], ["slots.pads"], axis=0),
-    ]
-    nodes += [helper.make_node("Pad", [name, "slots.pads"], [f"{name}.slots"]) for name in padded]
+    nodes, constants = [], {"slots.needed": [num_slots], "slots.none": [0]}
+    given = {item.name for item in model.graph.input}  # torch leaves out inputs that are not used
+    for axis in _particle_axes(axes):
+        padded = [name for name, shape in axes.items() if axis in shape and name in given]
+        if not padded:
+            continue
+        rank, here = len(axes[padded[0]]), f"slots.{axis}"
+        constants[f"{here}.before"] = [0] * (2 * rank - 1)
+        nodes += [
+            helper.make_node("Shape", [padded[0]], [f"{here}.given"], start=rank - 1),
+            helper.make_node("Sub", ["slots.needed", f"{here}.given"], [f"{here}.lacking"]),
+            helper.make_node("Max", [f"{here}.lacking", "slots.none"], [f"{here}.added"]),
+            helper.make_node("Concat", [f"{here}.before", f"{here}.added"], [f"{here}.pads"], axis=0),
+        ]
+        nodes += [helper.make_node("Pad", [name, f"{here}.pads"], [f"{name}.slots"]) for name in padded]
+        for node in model.graph.node:
+            node.input[:] = [f"{name}.slots" if name in padded else name for name in node.input]
     model.graph.initializer.extend(
         helper.make_tensor(name, int64, [len(values)], values) for name, values in constants.items()
     )

@@ -2,8 +2,8 @@
 
 import re
 
-from partt.data.config.data_config import DataConfig, branches_to_read
-from partt.tagger.onnx_file import NUM_PARTICLES, InputKind, raw_branches
+from partt.data.config.data_config import DataConfig
+from partt.tagger.onnx_inputs import Axes, raw_branches
 
 # end of the name of a branch -> unit; partt's data configs expect GeV and mm
 _UNITS = (
@@ -15,14 +15,19 @@ _UNITS = (
 _OTHER = "as in the files that the tagger was trained on"
 
 
-def input_units(config: DataConfig, inputs: InputKind) -> dict[str, str]:
+def input_units(config: DataConfig, axes: Axes) -> dict[str, str]:
     """Return the unit of every input by name."""
-    if inputs == "standardised":
-        return {name: "GeV" if name == "pf_vectors" else "1" for name in config.inputs}
-    momenta = [variable.name for variable in config.momenta.variables] if config.momenta else []
-    known = {name: "GeV" for name in branches_to_read(config, momenta) if name in momenta}
-    units = {branch: known.get(name) or _by_name(name) for name, branch in raw_branches(config).items()}
-    return {NUM_PARTICLES: "1"} | units
+    momenta = [item.momenta for item in config.collections.values() if item.momenta is not None]
+    in_gev = {group.name for group in momenta}
+    in_gev |= {variable.name for group in momenta for variable in group.variables}
+    branches = {branch: name for name, branch in raw_branches(config).items()}
+
+    def unit(name: str) -> str:
+        if branches.get(name, name) in in_gev:
+            return "GeV"
+        return _by_name(branches[name]) if name in branches else "1"
+
+    return {name: unit(name) for name in axes}
 
 
 def _by_name(name: str) -> str:

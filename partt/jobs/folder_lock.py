@@ -2,12 +2,14 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from partt.errors import OutputError
 
+PATIENCE = 20.0  # seconds; nobody but `partt simulate` keeps an exclusive lock for long
 _descriptors: set[int] = set()  # forked processes close theirs, so that no lock outlives its job
 
 
@@ -54,7 +56,39 @@ def try_lock(descriptor: int, *, if_unsupported: bool) -> bool:
     return True
 
 
-def wait_for_lock(descriptor: int, *, shared: bool = False) -> None:
-    """Wait for an exclusive or a shared lock; on a file system without locks, go ahead without one."""
+def wait_for_lock(descriptor: int, folder: Path, *, shared: bool = False) -> None:
+    """Wait for an exclusive or a shared lock, but not for ever.
+
+    On a file system without locks, go ahead without one.
+    """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    end = time.monotonic() + PATIENCE
     with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        while time.monotonic() < end:
+            with suppress(BlockingIOError):
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+                return
+            time.sleep(0.05)
+        raise OutputError(
+            f"another process, like `partt simulate`, keeps {folder} to itself; wait for it, or choose "
+            "another --out"
+        )
+
+
+def keep_lock(descriptor: int, path: Path) -> bool:
+    """Return whether the locked file is still that at `path`; if it was removed, make and lock a new one."""
+    try:
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(descriptor), path.lstat())
+        new = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+    try:
+        if not try_lock(new, if_unsupported=True):
+            return False
+        os.dup2(new, descriptor, inheritable=False)
+    finally:
+        os.close(new)
+    return True

@@ -15,5 +15,5 @@ def writing_to(folder: Path, paths: Sequence[Path]) -> Iterator[None]:
         if try_lock(descriptor, if_unsupported=False):
             for path in paths:
                 remove_leftovers(path)
-        wait_for_lock(descriptor, shared=True)
+        wait_for_lock(descriptor, folder, shared=True)
         yield

@@ -1,5 +1,8 @@
 """Stop on signals: the first one asks a job to save and stop, a later one ends it at once.
 
+Jobs that can be continued finish what they are doing (`stop_on_signal`); others are left by an exception, so
+that their temporary files are removed (`raise_on_signal`).
+
 Batch systems signal every process of a job, and torchrun passes on what its processes have already received:
 so a repetition within REPEAT seconds is the same request, and helper processes leave signals to their parent.
 """
@@ -25,6 +28,18 @@ class SignalledError(ParttError):
     """A signal ended a wait; the same command continues the job."""
 
     exit_code = STOPPED
+
+
+class StoppedError(Exception):
+    """A job stops because a signal, or its caller, asked it to."""
+
+
+class SignalInterrupt(KeyboardInterrupt):
+    """SIGTERM or SIGHUP ends a job as Ctrl-C does."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
 
 
 class _Request:
@@ -61,6 +76,29 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
         for number, handler in before.items():
             signal.signal(number, handler)
         _Request.time = None
+
+
+@contextmanager
+def raise_on_signal() -> Iterator[None]:
+    """Let the first SIGTERM or SIGHUP raise a SignalInterrupt; one much later ends the process at once."""
+    first: list[float] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del frame
+        now = time.monotonic()
+        if not first:
+            first.append(now)
+            raise SignalInterrupt(number)
+        if now - first[0] > REPEAT:
+            os._exit(128 + number)
+
+    heeded = [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_DFL]  # not Ctrl-C
+    before = {number: signal.signal(number, handle) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -196,6 +196,7 @@ class WeaverNetwork(Network):
         self, name: str, backbone: WeaverModule, shape: InputShape, heads: Mapping[str, int]
     ) -> None:
         super().__init__(name, backbone, shape, {})
+        self.shape = shape
         if len(heads) != 1:
             raise ConfigError(
                 f"{backbone.path}: a weaver network has one head, but {', '.join(heads)} are needed"
@@ -228,7 +229,7 @@ class WeaverNetwork(Network):
     def for_export(self, example: JetInputs) -> Network:
         """Return the network as weaver-core exports it, if the file knows the option for that."""
         try:
-            twin = WeaverNetwork(self.name, self.backbone.for_inference(), example.shape, self.head_sizes)
+            twin = WeaverNetwork(self.name, self.backbone.for_inference(), self.shape, self.head_sizes)
         except ConfigError:
             return self
         twin = twin.to(self.device).eval()
@@ -237,7 +238,7 @@ class WeaverNetwork(Network):
         gives_scores = torch.allclose(outputs, logits.softmax(dim=1), rtol=0, atol=SCORES_TOLERANCE)
         if not gives_scores:
             return twin
-        return _FromScores(self.name, twin.backbone, example.shape, self.head_sizes).eval()
+        return _FromScores(self.name, twin.backbone, self.shape, self.head_sizes).eval()
 
     def num_rows(self, inputs: JetInputs) -> Tensor:
         """Return the number of slots of each jet (B,), whether they are filled or not."""

@@ -16,6 +16,7 @@ import torch
 from partt.data.jet_batch import Positions
 from partt.errors import OutputError, ParttError
 from partt.jobs.dask_cluster import LostTaskError, dask_client
+from partt.jobs.stop_signals import StoppedError
 from partt.model.cpu.allocator import keep_freed_memory
 from partt.model.network_file import NetworkFile
 from partt.prediction.chunks import ChunkTask, attempt_chunk
@@ -31,10 +32,6 @@ Count: TypeAlias = Callable[[int], None]  # called with the number of entries ju
 
 POLL = 0.01  # seconds between checks for a result or a request to stop
 RETRIES = 3  # of a chunk whose worker fails
-
-
-class StoppedError(Exception):
-    """The caller asked to stop."""
 
 
 def _in_order(

@@ -77,7 +77,7 @@ def open_inputs(
                 raise
             bad.append(BadFile(info.url, str(error)))
             continue
-        has_labels = not missing_branches(config, config.label_variables, info)
+        has_labels = bool(config.class_names) and not missing_branches(config, config.label_variables, info)
         files.append(OpenedFile(info, sample, tuple(observers), tuple(kept), has_labels))
     check_losses(inputs, [(file.sample, file.info) for file in files], bad, policy)
     return OpenedFiles(tuple(files), tuple(bad), tuple(f"{name} ({why})" for name, why in left_out.items()))

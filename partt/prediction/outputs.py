@@ -57,5 +57,5 @@ def _without_common_parents(paths: Sequence[tuple[str, ...]]) -> list[tuple[str,
 def alone(folder: Path) -> Iterator[None]:
     """Wait until no other process is inside such a block, and keep others out of theirs."""
     with opened_folder(folder, LOCK) as descriptor:
-        wait_for_lock(descriptor)
+        wait_for_lock(descriptor, folder)
         yield

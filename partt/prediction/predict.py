@@ -18,8 +18,9 @@ from partt.data.reading.jet_source import BadFile, BadFilePolicy, check_losses
 from partt.errors import ConfigError, DataError, ParttError, without_secrets
 from partt.jobs.output_folder import writing_to
 from partt.jobs.progress import Progress
+from partt.jobs.stop_signals import StoppedError
 from partt.prediction.chunks import ChunkTasks
-from partt.prediction.engines import Results, StoppedError, score_here, score_on_cluster
+from partt.prediction.engines import Results, score_here, score_on_cluster
 from partt.prediction.opened_files import OpenedFile, open_inputs
 from partt.prediction.options import Options
 from partt.prediction.outputs import SUFFIXES, is_file_name, output_paths

@@ -4,7 +4,6 @@ Axes: E events, P particles of all events together.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import awkward as ak
 import numpy as np
@@ -12,13 +11,14 @@ import numpy.typing as npt
 import pythia8mc
 
 from partt.errors import NumericalError
-from partt.simulation.processes import COMMON_SETTINGS, Process
+from partt.simulation.hard_process import FlatMasses, HardProcessVeto, resonance_mass
+from partt.simulation.processes import COMMON_SETTINGS, NEUTRINOS, Process
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 MAX_SEED = 900_000_000  # of Pythia
-NEUTRINOS = (12, 14, 16)
+PILOT_EVENTS = 8000
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +28,7 @@ class Events:
     offsets: Integers  # (E + 1,)
     pid: Integers  # (P,) PDG codes
     status: Integers  # (P,) positive for stable particles
+    mother: Integers  # (P,) row in these arrays, the first of several; -1 without
     first_daughter: Integers  # (P,) row in these arrays; -1 without daughters
     last_daughter: Integers  # (P,)
     px: Floats
@@ -49,6 +50,11 @@ class Events:
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
 
+def visible(events: Events) -> Integers:
+    """Return the rows of the stable particles other than neutrinos."""
+    return np.flatnonzero((events.status > 0) & ~np.isin(np.abs(events.pid), NEUTRINOS))
+
+
 class Generator:
     """Pythia, set up for one process; the same seed gives the same events.
 
@@ -56,23 +62,11 @@ class Generator:
     """
 
     def __init__(self, process: Process, seed: int, hard_pt_min: float) -> None:
-        self._pythia = pythia8mc.Pythia("", False)  # no banner
-        settings = (
-            "Print:quiet = on",
-            "Random:setSeed = on",
-            f"Random:seed = {1 + seed % MAX_SEED}",
-            f"PhaseSpace:pTHatMin = {hard_pt_min!r}",
-            *COMMON_SETTINGS,
-            *process.settings,
-        )
-        for setting in settings:
-            if not self._pythia.readString(setting):
-                raise ValueError(f"Pythia rejects the setting {setting!r}")
-        if process.num_neutrinos is not None:
-            self._hook = _NeutrinoCount(process.num_neutrinos)  # Pythia does not keep it alive
-            self._pythia.setUserHooksPtr(self._hook)
-        if not self._pythia.init():
-            raise NumericalError(f"Pythia could not start the process {process.file_prefix}")
+        flat_masses = None
+        if process.mass_range is not None:
+            flat_masses = FlatMasses(_pilot_masses(process, hard_pt_min), process.mass_range, seed)
+        self._veto = HardProcessVeto(process, flat_masses)  # Pythia does not keep it alive
+        self._pythia = _start_pythia(process, seed, hard_pt_min, self._veto)
 
     def next_events(self, num_events: int) -> Events:
         """Generate events; those that fail in Pythia are left out."""
@@ -84,19 +78,35 @@ class Generator:
             self._pythia.next()
 
 
-class _NeutrinoCount(pythia8mc.UserHooks):  # type: ignore[misc]
-    """Vetoes, before the shower, events whose hard process has another number of neutrinos."""
+def _start_pythia(
+    process: Process, seed: int, hard_pt_min: float, veto: HardProcessVeto, *more_settings: str
+) -> pythia8mc.Pythia:
+    pythia = pythia8mc.Pythia("", False)  # no banner
+    settings = (
+        "Print:quiet = on",
+        "Random:setSeed = on",
+        f"Random:seed = {1 + seed % MAX_SEED}",
+        f"PhaseSpace:pTHatMin = {hard_pt_min!r}",
+        *COMMON_SETTINGS,
+        *process.settings,
+        *more_settings,
+    )
+    for setting in settings:
+        if not pythia.readString(setting):
+            raise ValueError(f"Pythia rejects the setting {setting!r}")
+    if veto.is_needed:
+        pythia.setUserHooksPtr(veto)
+    if not pythia.init():
+        raise NumericalError(f"Pythia could not start the process {process.file_prefix}")
+    return pythia
 
-    def __init__(self, num_neutrinos: int) -> None:
-        super().__init__()
-        self.num_neutrinos = num_neutrinos
 
-    def canVetoProcessLevel(self) -> bool:  # noqa: N802
-        return True
-
-    def doVetoProcessLevel(self, process: Any) -> bool:  # noqa: N802
-        found = sum(particle.isFinal() and particle.idAbs() in NEUTRINOS for particle in process)
-        return bool(found != self.num_neutrinos)
+def _pilot_masses(process: Process, hard_pt_min: float) -> Floats:
+    """Return the masses of the resonance in hard processes alone, always the same ones."""
+    veto = HardProcessVeto(process)
+    pythia = _start_pythia(process, 0, hard_pt_min, veto, "PartonLevel:all = off")
+    masses = [resonance_mass(pythia.process, process) for _ in range(PILOT_EVENTS) if pythia.next()]
+    return np.array(masses)
 
 
 def from_pythia(batch: ak.Array) -> Events:
@@ -107,7 +117,7 @@ def from_pythia(batch: ak.Array) -> Events:
     offsets = offsets - offsets[0]
     shift = np.repeat(offsets[:-1], np.diff(offsets))
 
-    def daughter(name: str) -> Integers:
+    def row(name: str) -> Integers:
         index = np.asarray(fields[name].data, dtype=np.int64)
         return np.where(index > 0, index + shift, -1)
 
@@ -118,12 +128,13 @@ def from_pythia(batch: ak.Array) -> Events:
         values = np.append(np.asarray(vertex.content[name].data), 0.0)  # index -1: the origin
         return np.asarray(values[vertex_index], dtype=np.float64)
 
-    first = daughter("daughter1")
-    last = daughter("daughter2")
+    first = row("daughter1")
+    last = row("daughter2")
     return Events(
         offsets=offsets,
         pid=np.asarray(fields["id"].data, dtype=np.int64),
         status=np.asarray(fields["status"].data, dtype=np.int64),
+        mother=row("mother1"),
         first_daughter=first,
         last_daughter=np.where(last < 0, first, last),
         px=np.asarray(momentum["px"].data),

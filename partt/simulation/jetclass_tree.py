@@ -53,34 +53,43 @@ def jet_table(
     }
 
 
+def jet_constituents(
+    candidates: Candidates, jets: Jets, matched: Integers
+) -> tuple[Candidates, Integers, Integers]:
+    """Return the constituents of the matched jets, the number of each one's jet, and the jets' offsets.
+
+    Constituents are sorted by decreasing pT; those with |eta| > 5 or |pz| > 10 TeV are left out.
+    """
+    rows, offsets = take_rows(jets.offsets, matched)
+    jet = np.repeat(np.arange(len(matched)), np.diff(offsets))
+    parts = candidates.take(jets.constituents[rows])
+    pt = np.hypot(parts.px, parts.py)
+    order = np.lexsort((-pt, jet))
+    pz = pt * np.sinh(parts.end_eta)
+    order = order[((np.abs(parts.end_eta) <= MAX_ABS_ETA) & (np.abs(pz) <= MAX_ABS_PZ))[order]]
+    jet = jet[order]
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(jet, minlength=len(matched)))])
+    return parts.take(order), jet, offsets
+
+
 def _particle_branches(
     candidates: Candidates, jets: Jets, matched: Integers
 ) -> tuple[dict[str, Jagged], Integers]:
     """Return the branches of the constituents of the matched jets, and the number of constituents.
 
     As in JetClass, tracks have the pT, phi and mass of their momentum, but the eta of their end point, from
-    which pz = pT sinh(eta) and the energy follow. part_deta = sign(jet_eta) (eta - jet_eta). Constituents
-    are sorted by decreasing pT; those with |eta| > 5 or |pz| > 10 TeV are left out.
+    which pz = pT sinh(eta) and the energy follow. part_deta = sign(jet_eta) (eta - jet_eta).
     """
-    rows, offsets = take_rows(jets.offsets, matched)
-    jet = np.repeat(np.arange(len(matched)), np.diff(offsets))
-    parts = candidates.take(jets.constituents[rows])
+    parts, jet, offsets = jet_constituents(candidates, jets, matched)
     pt = np.hypot(parts.px, parts.py)
     pz = pt * np.sinh(parts.end_eta)
-
-    order = np.lexsort((-pt, jet))
-    order = order[((np.abs(parts.end_eta) <= MAX_ABS_ETA) & (np.abs(pz) <= MAX_ABS_PZ))[order]]
-    parts, pt, pz, jet = parts.take(order), pt[order], pz[order], jet[order]
-    num_particles = np.bincount(jet, minlength=len(matched))
-    offsets = np.concatenate([[0], np.cumsum(num_particles)])
-
     jet_eta, jet_phi = jets.eta[matched][jet], jets.phi[matched][jet]
     floats = {
         "part_px": parts.px,
         "part_py": parts.py,
         "part_pz": pz,
         "part_energy": np.sqrt(pt**2 + pz**2 + parts.mass**2),
-        "part_deta": np.where(jet_eta > 0, 1, -1) * (parts.end_eta - jet_eta),
+        "part_deta": signed_deta(parts.end_eta, jet_eta),
         "part_dphi": wrap(np.arctan2(parts.py, parts.px) - jet_phi),
         "part_d0val": parts.d0,
         "part_d0err": parts.d0_error,
@@ -92,7 +101,12 @@ def _particle_branches(
     flags = {
         name: Jagged((parts.kind == kind).astype(np.int32), offsets) for name, kind in KIND_BRANCHES.items()
     }
-    return branches | flags, num_particles
+    return branches | flags, np.diff(offsets)
+
+
+def signed_deta(eta: Floats, jet_eta: Floats) -> Floats:
+    """Return the distance in eta from the jet axis, positive away from the centre of the detector."""
+    return np.where(jet_eta > 0, 1, -1) * (eta - jet_eta)
 
 
 def _aux_branches(events: Events, row: Integers, code: Integers) -> dict[str, Floats]:

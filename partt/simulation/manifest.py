@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -39,15 +39,31 @@ class Manifest(Record):
 
 
 def settings_of(
-    seed: int, jets_per_file: int, pt_min: float, pt_max: float, card_fingerprint: str
+    seed: int,
+    jets_per_file: int,
+    pt_min: float,
+    pt_max: float,
+    card_fingerprint: str,
+    *,
+    extras: Collection[str] = (),
+    mass_range: tuple[float, float] | None = None,
 ) -> dict[str, Any]:
-    """Return everything that decides the contents of files, named as on the command line."""
+    """Return everything that decides the contents of files, named as on the command line.
+
+    Options that are not given are left out, as in folders made before there were such options.
+    """
+    options: dict[str, Any] = {}
+    if extras:
+        options["--extra"] = " ".join(sorted(set(extras)))
+    if mass_range is not None:
+        options["--mass-range"] = "{:g}:{:g}".format(*mass_range)
     return {
         "--seed": seed,
         "--jets-per-file": jets_per_file,
         "--pt-min": pt_min,
         "--pt-max": pt_max,
         "--card (sha256)": card_fingerprint,
+        **options,
         "generation": GENERATION,
         "pythia8mc": version("pythia8mc"),
         "fastjet": version("fastjet"),
@@ -74,7 +90,7 @@ def open_manifest(out: Path, settings: dict[str, Any], names: list[str]) -> Mani
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     different = [
-        f"{key}: {manifest.settings.get(key)} there, {settings.get(key)} here"
+        f"{key}: {manifest.settings.get(key, 'not given')} there, {settings.get(key, 'not given')} here"
         for key in {**settings, **manifest.settings}
         if manifest.settings.get(key) != settings.get(key)
     ]

@@ -1,6 +1,6 @@
 """Seed -> tables of jets: generator, detector, jet finding, truth labels, branches, batch by batch."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,7 @@ from partt.data.jagged import Table, num_jets, take
 from partt.errors import NumericalError
 from partt.simulation.card import Detector
 from partt.simulation.detector.response import DetectorModel
+from partt.simulation.extra_branches import extra_branches
 from partt.simulation.generator import Generator
 from partt.simulation.jet_finding import find_jets
 from partt.simulation.jetclass_tree import jet_table
@@ -31,9 +32,14 @@ class JetSelection:
 
 
 def simulate_batches(
-    process: Process, detector: Detector, selection: JetSelection, seed: np.random.SeedSequence
+    process: Process,
+    detector: Detector,
+    selection: JetSelection,
+    seed: np.random.SeedSequence,
+    *,
+    extras: Collection[str] = (),
 ) -> Iterator[Table]:
-    """Yield tables of jets forever; the same seed gives the same jets.
+    """Yield tables of jets forever; the same seed gives the same jets, with or without extras.
 
     Each table has the jets of one batch of events, possibly none.
     """
@@ -48,7 +54,10 @@ def simulate_batches(
         candidates = model.respond(events, random)
         jets = find_jets(candidates, len(events), selection.pt_min, selection.pt_max)
         matches = match_jets(events, process, jets.event, jets.eta, jets.phi)
-        yield jet_table(events, candidates, jets, matches, process)
+        yield {
+            **jet_table(events, candidates, jets, matches, process),
+            **extra_branches(events, candidates, jets, matches, extras=extras, pt_min=selection.pt_min),
+        }
 
 
 def simulate_jets(
@@ -57,10 +66,12 @@ def simulate_jets(
     selection: JetSelection,
     seed: np.random.SeedSequence,
     num_wanted: int,
+    *,
+    extras: Collection[str] = (),
 ) -> Iterator[Table]:
     """Yield tables with `num_wanted` jets in total; asking for more jets only appends to them."""
     remaining, fruitless = num_wanted, 0
-    for table in simulate_batches(process, detector, selection, seed):
+    for table in simulate_batches(process, detector, selection, seed, extras=extras):
         found = num_jets(table)
         fruitless = 0 if found else fruitless + EVENTS_PER_BATCH
         if fruitless >= MAX_FRUITLESS_EVENTS:
@@ -72,5 +83,4 @@ def simulate_jets(
             yield {name: take(column, np.arange(remaining)) for name, column in table.items()}
             return
         remaining -= found
-        if found:
-            yield table
+        yield table  # also without jets: progress can then be reported, and a signal heeded

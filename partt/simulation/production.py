@@ -6,7 +6,7 @@ on other files, on the number of workers, or on how many files are asked for: mo
 
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,12 +17,14 @@ from partt.data.files.tables import write_table
 from partt.data.jagged import Table, concatenate, num_jets
 from partt.errors import ConfigError
 from partt.simulation.card import Detector
+from partt.simulation.extras import EXTRAS
 from partt.simulation.manifest import FileEntry, Manifest, file_hash, settings_of
 from partt.simulation.pipeline import JetSelection, simulate_jets
-from partt.simulation.processes import BY_LABEL, LABELS
+from partt.simulation.processes import BY_LABEL, LABELS, has_mass_range, in_mass_range
 
 MAX_JETS = 10**12
 MAX_FILES = 10**6
+MIN_MASS, MAX_MASS = 25.0, 500.0  # of a mass range, GeV
 JETS_PER_TABLE = 1000  # per basket of the file: keeps memory flat
 
 FileProgress: TypeAlias = Callable[[str, int], None]  # file name, jets made so far
@@ -40,6 +42,8 @@ class Production:
     selection: JetSelection
     seed: int
     detector: Detector
+    extras: Collection[str] = ()
+    mass_range: tuple[float, float] | None = None  # GeV
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -50,6 +54,8 @@ class Production:
             self.selection.pt_min,
             self.selection.pt_max,
             self.detector.fingerprint,
+            extras=self.extras,
+            mass_range=self.mass_range,
         )
 
 
@@ -85,8 +91,11 @@ def files_of(production: Production) -> list[FileTask]:
 def make_file(production: Production, task: FileTask, progress: FileProgress | None = None) -> FileEntry:
     """Make one file; it gets its name when it is complete."""
     seed = np.random.SeedSequence(production.seed, spawn_key=task.spawn_key)
+    process = BY_LABEL[task.label]
+    if production.mass_range is not None:
+        process = in_mass_range(process, production.mass_range)
     tables = simulate_jets(
-        BY_LABEL[task.label], production.detector, production.selection, seed, task.num_jets
+        process, production.detector, production.selection, seed, task.num_jets, extras=production.extras
     )
     path = production.out / task.name
     write_table(path, _merged(_reporting(tables, task.name, progress)))
@@ -132,6 +141,25 @@ def _check(production: Production) -> None:
         )
     if not 0 < production.selection.pt_min < production.selection.pt_max:
         raise ConfigError("the pT range must be 0 < pt-min < pt-max")
+    unknown = [name for name in production.extras if name not in EXTRAS]
+    if unknown:
+        raise ConfigError(f"extra {', '.join(unknown)}: give any of {', '.join(EXTRAS)}")
+    if production.mass_range is not None:
+        _check_mass_range(production.mass_range, production.labels)
+
+
+def _check_mass_range(mass_range: tuple[float, float], labels: Sequence[str]) -> None:
+    low, high = mass_range
+    processes = [BY_LABEL[label] for label in labels if has_mass_range(BY_LABEL[label])]
+    if not MIN_MASS <= low < high <= MAX_MASS:
+        raise ConfigError(
+            f"mass range {low:g}:{high:g}: should be two masses from {MIN_MASS:g} to {MAX_MASS:g} GeV"
+        )
+    if not processes:
+        raise ConfigError(f"classes {', '.join(labels)}: a mass range is for classes of H, W and Z jets")
+    lowest = max(process.lowest_mass for process in processes)
+    if high <= lowest:
+        raise ConfigError(f"mass range {low:g}:{high:g}: H -> WW needs masses above {lowest:g} GeV")
 
 
 def _jets_per_split(production: Production) -> dict[str, int]:

@@ -3,16 +3,20 @@
 import multiprocessing
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeAlias
 
 from partt.errors import OutputError
 from partt.jobs.dask_cluster import dask_client, import_distributed
-from partt.jobs.stop_signals import leave_signals_to_parent
+from partt.jobs.stop_signals import StoppedError, leave_signals_to_parent, signals_blocked
 from partt.simulation.manifest import FileEntry
 from partt.simulation.production import FileProgress, FileTask, Production, make_file
+
+ShouldStop: TypeAlias = Callable[[], bool]
+POLL = 0.2  # seconds between checks for complete files or a request to stop
 
 Finished: TypeAlias = Iterator[tuple[FileTask, FileEntry]]
 
@@ -22,15 +26,20 @@ def make_files(
     tasks: Sequence[FileTask],
     num_processes: int,
     scheduler: str | None,
+    *,
     progress: FileProgress,
+    should_stop: ShouldStop,
 ) -> Finished:
-    """Make files and yield each when it is complete, in any order."""
+    """Make files and yield each when it is complete, in any order.
+
+    Asked to stop, it raises a StoppedError; in this process, `progress` has to raise it.
+    """
     if not tasks:
         return iter(())
     if scheduler is not None:
-        return _make_on_cluster(production, tasks, scheduler, progress)
+        return _make_on_cluster(production, tasks, scheduler, progress, should_stop)
     if num_processes > 1:
-        return _make_in_processes(production, tasks, num_processes, progress)
+        return _make_in_processes(production, tasks, num_processes, progress, should_stop)
     return ((task, make_file(production, task, progress)) for task in tasks)
 
 
@@ -63,20 +72,27 @@ def _make_in_worker(production: Production, task: FileTask) -> FileEntry:
 
 
 def _make_in_processes(
-    production: Production, tasks: Sequence[FileTask], num_processes: int, progress: FileProgress
+    production: Production,
+    tasks: Sequence[FileTask],
+    num_processes: int,
+    progress: FileProgress,
+    should_stop: ShouldStop,
 ) -> Finished:
     """Make the files in local processes; the first failure stops all of them."""
     context = multiprocessing.get_context("spawn")
-    reports, stop = context.Queue(), context.Event()
-    pool = ProcessPoolExecutor(
-        min(num_processes, len(tasks)), context, initializer=_start_worker, initargs=(reports, stop)
-    )
-    try:
+    with signals_blocked():  # until a worker leaves them to this process
+        reports, stop = context.Queue(), context.Event()
+        pool = ProcessPoolExecutor(
+            min(num_processes, len(tasks)), context, initializer=_start_worker, initargs=(reports, stop)
+        )
         pending: dict[Future[FileEntry], FileTask] = {
             pool.submit(_make_in_worker, production, task): task for task in tasks
         }
+    try:
         while pending:
-            done, _ = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
+            if should_stop():
+                raise StoppedError
+            done, _ = wait(pending, timeout=POLL, return_when=FIRST_COMPLETED)
             _forward(reports, progress)
             for future in done:
                 yield pending[future], future.result()
@@ -107,14 +123,18 @@ def _make_on_worker(production: Production, task: FileTask) -> FileEntry:
 
 
 def _make_on_cluster(
-    production: Production, tasks: Sequence[FileTask], scheduler: str, progress: FileProgress
+    production: Production,
+    tasks: Sequence[FileTask],
+    scheduler: str,
+    progress: FileProgress,
+    should_stop: ShouldStop,
 ) -> Finished:
     """Make the files on a dask cluster that shares a file system with this machine."""
     distributed = import_distributed()
     with dask_client(scheduler) as client:
         futures = {client.submit(_make_on_worker, production, task, pure=False): task for task in tasks}
         try:
-            for future in distributed.as_completed(futures, loop=client.loop):
+            for future in _finished(distributed.as_completed(futures, loop=client.loop), should_stop):
                 task, entry = futures[future], future.result()
                 path = production.out / task.name
                 if not path.is_file() or path.stat().st_size != entry.bytes:
@@ -126,3 +146,14 @@ def _make_on_cluster(
                 yield task, entry
         finally:
             client.cancel(list(futures))
+
+
+def _finished(completed: Any, should_stop: ShouldStop) -> Iterator[Any]:
+    """Yield the futures of dask's `as_completed` as they finish."""
+    while not completed.is_empty():
+        if should_stop():
+            raise StoppedError
+        batch = completed.next_batch(block=False)
+        yield from batch
+        if not batch:
+            time.sleep(POLL)

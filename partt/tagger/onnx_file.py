@@ -1,8 +1,8 @@
-"""Exported taggers, .onnx files of `partt export`: header, inputs, inference in onnxruntime.
+"""Exported taggers, .onnx files of `partt export`: header, inference in onnxruntime.
 
 No other file is read, and no code but the ONNX operators runs.
 
-Axes: N jets, B jets of a batch, P slots, F features, C classes.
+Axes: N jets, B jets of a batch, C classes.
 """
 
 import hashlib
@@ -12,35 +12,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import ValidationError
 
 import partt
 from partt.config import Record, parse_record
-from partt.data.config.data_config import DataConfig, branches_to_read
-from partt.data.jagged import Array, Column, Jagged, take_rows
-from partt.data.jet_batch import JetBatch, Positions, take_inputs
-from partt.data.packing import pack
-from partt.data.variables import Variables, renamed_branch
+from partt.data.config.data_config import DataConfig
+from partt.data.jet_batch import Positions
+from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError, ParttError
 from partt.regular_files import read_bounded
 from partt.tagger.inference import BatchScores, Each, TaggedJets, score_jets
+from partt.tagger.onnx_inputs import Feed, Floats, InputKind, feeder, session_axes
 from partt.tagger.tagger import Tagger
-
-InputKind: TypeAlias = Literal["raw", "standardised"]
 
 SUFFIX = ".onnx"
 PRODUCER = "partt"
 FORMAT_VERSION = 1
 MAX_BYTES = 2**30
-NUM_PARTICLES = "num_particles"
+CONTROL_FLOW = {"If", "Loop", "Scan", "SequenceMap"}
+SUBGRAPHS = {5, 10}  # types of attributes: GRAPH, GRAPHS
 ROWS_PER_BATCH = 1024  # particles; fastest in onnxruntime on a CPU (benchmarks/bench_export.py)
-
-Floats: TypeAlias = npt.NDArray[np.float32]
-Feed: TypeAlias = dict[str, Floats]
 
 
 class OnnxHeader(Record):
@@ -122,89 +116,13 @@ class _OnnxJets:
 
     def __init__(self, tagger: OnnxTagger, variables: Variables) -> None:
         self.session = tagger.session
-        self.jets = feeder(tagger.header.inputs, tagger.data_config, variables)
+        axes = session_axes(tagger.session)
+        self.jets = feeder(tagger.header.inputs, tagger.data_config, variables, axes)
         self.lengths, self.bad = self.jets.lengths, self.jets.bad
 
     def run(self, batch: Positions) -> BatchScores:
         """Return the scores of some of the jets."""
         return BatchScores(run_session(self.session, self.jets.feed(batch)))
-
-
-# --- feeding jets ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class RawJets:
-    """Raw branches as inputs."""
-
-    columns: Mapping[str, Column]  # by name of the input
-    lengths: npt.NDArray[np.int64]  # (N,)
-    bad: npt.NDArray[np.bool_]  # (N,) none: the file itself gives NaN
-
-    def feed(self, batch: Positions) -> Feed:
-        """Return the inputs of some jets: (B, P) values per particle, (B,) values and particles per jet."""
-        longest = int(self.lengths[batch].max(initial=0))
-        feed = {
-            name: _padded(column, batch, longest) if isinstance(column, Jagged) else _floats(column[batch])
-            for name, column in self.columns.items()
-        }
-        return feed | {NUM_PARTICLES: self.lengths[batch].astype(np.float32)}
-
-
-@dataclass(frozen=True, eq=False)
-class StandardisedJets:
-    """Standardised inputs, as in weaver-core."""
-
-    jets: JetBatch
-
-    @property
-    def lengths(self) -> npt.NDArray[np.int64]:
-        """Particles per jet (N,)."""
-        lengths: npt.NDArray[np.int64] = self.jets.inputs.lengths.numpy()
-        return lengths
-
-    @property
-    def bad(self) -> npt.NDArray[np.bool_]:
-        """Jets with inputs that are NaN or infinite (N,)."""
-        bad: npt.NDArray[np.bool_] = self.jets.bad.numpy()
-        return bad
-
-    def feed(self, batch: Positions) -> Feed:
-        """Return the inputs of some jets (B, F, P)."""
-        inputs = take_inputs(self.jets.inputs, batch).padded(min_slots=0)
-        feed: Feed = {}
-        for name, collection in inputs.collections.items():
-            groups = {
-                "points": collection.points,
-                "features": collection.features,
-                "vectors": collection.momenta,
-                "mask": collection.mask[..., None],
-            }
-            feed |= {
-                f"{name}_{group}": _floats(values.transpose(1, 2).numpy())
-                for group, values in groups.items()
-                if values is not None
-            }
-        return feed
-
-
-def feeder(inputs: InputKind, config: DataConfig, variables: Variables) -> RawJets | StandardisedJets:
-    """Return jets in the form that a file with these inputs takes."""
-    if inputs == "standardised":
-        return StandardisedJets(pack(config, variables))
-    names = raw_branches(config)
-    columns = {branch: variables.branches[name] for name, branch in names.items()}
-    lengths = _common_lengths(columns, variables)
-    return RawJets(columns, lengths, np.zeros(len(lengths), dtype=bool))
-
-
-def raw_branches(config: DataConfig) -> dict[str, str]:
-    """Return the branches that the inputs need -> their names in the files, which are the input names."""
-    needed = branches_to_read(config, config.input_names)
-    branches = {name: renamed_branch(config, name) for name in sorted(needed)}
-    if NUM_PARTICLES in branches.values():
-        raise ConfigError(f"a branch is called {NUM_PARTICLES}, like an input of exported files; rename it")
-    return branches
 
 
 def run_session(session: Any, feed: Feed) -> Floats:
@@ -218,32 +136,6 @@ def run_session(session: Any, feed: Feed) -> Floats:
     except Exception as error:  # onnxruntime has its own errors
         raise DataError(f"onnxruntime cannot run the file: {' '.join(str(error).split())[:300]}") from error
     return scores
-
-
-def _common_lengths(columns: Mapping[str, Column], variables: Variables) -> npt.NDArray[np.int64]:
-    jagged = {name: column for name, column in columns.items() if isinstance(column, Jagged)}
-    (first, reference), *others = jagged.items()
-    for name, column in others:
-        wrong = np.flatnonzero(column.lengths != reference.lengths)
-        if len(wrong):
-            jet = int(wrong[0])
-            raise DataError(
-                f"{variables.url}, entry {variables.entries[jet]}: {name} has {int(column.lengths[jet])} "
-                f"values, but {first} has {int(reference.lengths[jet])}; all branches of a jet's particles "
-                "need one value per particle"
-            )
-    return reference.lengths
-
-
-def _padded(column: Jagged, batch: Positions, num_slots: int) -> Floats:
-    rows, offsets = take_rows(column.offsets, batch)
-    padded = np.zeros((len(batch), num_slots), dtype=np.float32)
-    padded[np.arange(num_slots) < np.diff(offsets)[:, None]] = column.contents[rows]
-    return padded
-
-
-def _floats(values: Array) -> Floats:
-    return np.ascontiguousarray(values, dtype=np.float32)
 
 
 # --- files ----------------------------------------------------------------------------------------------
@@ -345,7 +237,25 @@ def _parse(path: Path, contents: bytes) -> Any:
             f"{path} keeps weights in other files (external data), which partt does not read: make it one "
             "file with onnx.save(onnx.load(FILE), NEW_FILE)"
         )
+    _refuse_programs(path, model)
+    if not all(isinstance(text, str) for item in model.metadata_props for text in (item.key, item.value)):
+        raise DataError(f"{path} is damaged: its metadata are not text")
     return model
+
+
+def _refuse_programs(path: Path, model: Any) -> None:
+    """Raise an error if a model has loops, branches or functions, which exported taggers do not need.
+
+    A loop may run for ever, and functions that call each other may stand for any number of operators.
+    """
+    kinds = {attribute.type for node in model.graph.node for attribute in node.attribute}
+    unknown = {node.op_type for node in model.graph.node} & CONTROL_FLOW
+    if unknown or kinds & SUBGRAPHS or len(model.functions):
+        what = ", ".join(sorted(unknown)) or "functions"
+        raise DataError(
+            f"{path} has loops, branches or functions ({what}); exported taggers have none, and partt does "
+            "not run them"
+        )
 
 
 def _has_external_data(message: Any) -> bool:

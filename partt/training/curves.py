@@ -1,5 +1,6 @@
 """Training curves as a figure."""
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,5 +33,7 @@ def draw_curves(epochs: Sequence[Mapping[str, Any]], path: Path) -> None:
         axes.set_xlabel("epoch")
         axes.set_title(title)
         axes.legend()
+    image = io.BytesIO()  # not to the file: on a full disk, matplotlib would end the process
+    figure.savefig(image, format="png", dpi=120)
     with atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=120)
+        temporary.write_bytes(image.getvalue())

@@ -242,6 +242,7 @@ def _end_epoch(run: _Run, state: RunState, validation: MetricValues, num_jets: i
     lr, training = run.lr(state.step - 1), run.training_values(state)
     if run.log is not None:
         check_weights(run.learner.network, state.step, lr)
+        run.folder.keep_lock()
         if is_best:
             job = run.job
             tagger = new_tagger(run.learner.network, job.train.config, run.reference_jets, job.network_file)
@@ -298,6 +299,7 @@ def _save(run: _Run, state: RunState) -> None:
     checkpoint = snapshot(run.learner, {"state": state.as_json()})
     if run.log is not None:
         check_weights(run.learner.network, state.step, run.lr(max(0, state.step - 1)))
+        run.folder.keep_lock()
         keep = run.job.recipe.keep_checkpoints
         name = _checkpoint_name(state.step, state.epoch)
         best = state.best_epoch

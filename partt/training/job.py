@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from partt.config import did_you_mean, parse_record
 from partt.data.config.data_config import DataConfig
 from partt.data.files.lists import InputFile
-from partt.data.jagged import Table
+from partt.data.jagged import Jagged, Table
 from partt.data.reading.jet_index import JetIndex, build_index, build_indexes
 from partt.data.reading.jet_source import JetSource, open_source
 from partt.data.reading.splitting import Split
@@ -206,17 +206,22 @@ def reference_jets(source: JetSource, index: JetIndex) -> Table:
     names = {*config.input_names, *(selection.names if selection else ())}
     variables = read_variables(config, names, source.files[chunk.file], chunk.start, chunk.stop)
     selected = select(config, variables, "train")
-    return selected.take(np.arange(min(NUM_REFERENCE_JETS, selected.num_jets))).branches
+    chosen = list(range(min(NUM_REFERENCE_JETS, selected.num_jets)))
+    for column in selected.branches.values():  # vertices are rare: add a jet that has some
+        if isinstance(column, Jagged) and not column.lengths[chosen].any():
+            chosen += np.flatnonzero(column.lengths)[:1].tolist()
+    return selected.take(np.array(chosen)).branches
 
 
 def _files(source: JetSource, index: JetIndex) -> dict[str, Any]:
-    jets = index.class_counts.sum(axis=1).tolist()
     return {
         "split": None if source.split is None else source.split.describe(),
         "files": _by_public_name(
             {
                 file.url: [sample, file.identity, file.num_entries, num_jets]
-                for file, sample, num_jets in zip(source.files, source.samples, jets, strict=True)
+                for file, sample, num_jets in zip(
+                    source.files, source.samples, index.jets_by_file, strict=True
+                )
             }
         ),
     }

@@ -104,6 +104,9 @@ class Recipe(Record):
 
     data_config: str
     """name of a shipped data config, or a path relative to the recipe"""
+    class_names: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
+    """names of the classes, for a data config with a class number and no `labels.names`; null: class_0,
+    class_1, ... as many as the training files have"""
     model: ModelChoice
     optimizer: OptimizerChoice
     schedule: ScheduleChoice = ScheduleChoice()

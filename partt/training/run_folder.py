@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from partt.atomic_files import remove_leftovers, write_text
-from partt.errors import ConfigError
-from partt.jobs.folder_lock import opened_folder, try_lock
+from partt.errors import ConfigError, OutputError
+from partt.jobs.folder_lock import keep_lock, opened_folder, try_lock
 from partt.jobs.metrics_file import METRICS_FILE
 from partt.tagger.loading import BEST_OF_RUN
 from partt.training.job import with_defaults
 
+LOCK = "lock"
 NETWORK_COPY = "network.py"
 MAX_DIFFERENCES = 10  # listed in an error
 
@@ -35,6 +36,7 @@ class RunFolder:
     """Paths in a run folder."""
 
     path: Path
+    lock: int | None = None  # descriptor of the locked file, in the process that writes
 
     @property
     def checkpoints(self) -> Path:
@@ -71,6 +73,14 @@ class RunFolder:
         """Curves of losses and metrics."""
         return self.path / "curves.png"
 
+    def keep_lock(self) -> None:
+        """Raise an error if another process has started to train here, since the file `lock` was removed."""
+        if self.lock is not None and not keep_lock(self.lock, self.path / LOCK):
+            raise OutputError(
+                f"{self.path / LOCK} was removed, and another process is training in {self.path} since; this "
+                "one stops, and saves nothing more"
+            )
+
     def files(self, texts: Iterable[str]) -> list[Path]:
         """Return all files that a run replaces, those for the user (`texts`) included."""
         others = [self.definition, self.environment, self.metrics, self.tagger, self.curves]
@@ -80,14 +90,14 @@ class RunFolder:
 @contextmanager
 def locked_run_folder(path: str | Path) -> Iterator[RunFolder]:
     """Yield a run folder with a lock, so that no other process uses it; the lock ends with the process."""
-    folder = RunFolder(Path(path))
-    with opened_folder(folder.path, "lock") as descriptor:
+    with opened_folder(Path(path), LOCK) as descriptor:
+        folder = RunFolder(Path(path), descriptor)
         if not try_lock(descriptor, if_unsupported=False):
             raise ConfigError(
                 f"another process is training in {path}; wait for it, or choose another folder with --out"
             )
         if not re.fullmatch(rb"(\S+ \d+\n)?", os.read(descriptor, 1000)):
-            raise ConfigError(f"{folder.path / 'lock'} is not partt's; move it, or choose another --out")
+            raise ConfigError(f"{folder.path / LOCK} is not partt's; move it, or choose another --out")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.uname().nodename} {os.getpid()}\n".encode(), 0)
         yield folder

@@ -11,7 +11,9 @@ from partt.data.config.data_config import load_data_config
 from partt.data.files.lists import InputFile, expand_files
 from partt.jobs.devices import choose_device, num_cores
 from partt.jobs.progress import Progress
+from partt.model.cpu.allocator import keep_few_kernels
 from partt.model.network_file import read_network_file, run_network_file
+from partt.training.class_naming import naming_notices, with_class_names
 from partt.training.distributed import connected, world_from_environment
 from partt.training.events import Notice, Report
 from partt.training.fine_tuning import weights_to_start_from
@@ -56,6 +58,7 @@ def train(
     far and their number. With torchrun all processes call this; only the first one reports.
     See docs/reference/training.md for the other arguments.
     """
+    keep_few_kernels()
     name = recipe.model.name if isinstance(recipe, Recipe) else Path(recipe).stem
     if not isinstance(recipe, Recipe):
         recipe = load_recipe(str(recipe), overrides, network_file)
@@ -66,14 +69,18 @@ def train(
     where = choose_device(device, world.local_rank if world.size > 1 else None)
     torch.set_num_threads(num_threads or max(1, num_cores() // world.local_size))
     config = load_data_config(recipe.data_config)
+    reading = ReadingOptions(on_bad_file, max_bad_fraction, on_bad_jet, Path(cache) if cache else None)
+    train_files = _expanded(files)
+    if objective is None:
+        config = with_class_names(recipe, config, train_files, reading)
     initial = None if init_from is None else weights_to_start_from(init_from, recipe, config, file)
     job = open_job(
         recipe,
         config,
-        _expanded(files),
+        train_files,
         validation if isinstance(validation, float) else _expanded(validation),
         seed=seed,
-        reading=ReadingOptions(on_bad_file, max_bad_fraction, on_bad_jet, Path(cache) if cache else None),
+        reading=reading,
         objective=objective,
         initial_tagger="" if initial is None else initial.sha256,
         network_code=None if file is None else run_network_file(file),
@@ -86,7 +93,7 @@ def train(
         if initial is not None:
             head = "with a new last layer" if initial.new_head else "including the last layer"
             report(Notice(f"starts from the weights of {init_from}, {head}"))
-        for text in job.notices:
+        for text in [*naming_notices(recipe, config), *job.notices]:
             report(Notice(text))
         return fit(
             job,

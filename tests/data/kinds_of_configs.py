@@ -171,6 +171,59 @@ inputs:
     vars: [tower_mask]
 {LABELS}"""
 
+JET_INPUTS = """\
+inputs:
+  jet_features:
+    length: 1
+    vars: [[jet_pt, 100, 0.01], jet_mass]
+"""
+
+REGRESSION = f"""\
+{JET_INPUTS}\
+labels:
+  type: custom
+  value:
+    mass_factor: np.where(is_b, gen_mass, jet_mass) / jet_mass
+"""
+
+SEVERAL_TARGETS = f"""\
+{JET_INPUTS}\
+labels:
+  type: custom
+  value:
+    mass_factor: gen_mass / jet_mass
+    mass_factor_mask: has_gen
+    pt_factor: gen_pt / jet_pt
+"""
+
+CLASS_NUMBER = f"""\
+{JET_INPUTS}\
+labels:
+  type: custom
+  value:
+    truth_label: class_number
+"""
+
+FORMULAS_AS_LABELS = f"""\
+{JET_INPUTS}\
+labels:
+  type: simple
+  value: [is_b, (is_c) | (is_light)]
+"""
+
+HYBRID = f"""\
+{JET_INPUTS}\
+labels:
+  type: hybrid
+  value: null
+  value_cls_index: is_c + 2 * is_light
+  value_cls_names: [label_b, label_c, label_light]
+  value_custom:
+    mass_factor: gen_mass / jet_mass
+    pt_factor: gen_pt / jet_pt
+  split_per_cls: true
+"""
+
 INPUTS = {
     "pf and sv": PF_AND_SV,
     "cpf, npf, sv": CPF_NPF_SV,
@@ -179,6 +232,12 @@ INPUTS = {
     "jets and particles": JETS_AND_PARTICLES,
     "mask from a branch": MASK_FROM_A_BRANCH,
     "mask from a formula": MASK_FROM_A_FORMULA,
+}
+LABELS_OF_WEAVER = {
+    "regression": REGRESSION,
+    "several targets": SEVERAL_TARGETS,
+    "class number": CLASS_NUMBER,
+    "formulas as labels": FORMULAS_AS_LABELS,
 }
 
 

@@ -320,7 +320,10 @@ QUOTES = " (YAML reads yes, no, on, off as true or false: put the word in quotes
         (
             "- part_eta",
             "- [part_pt, 1.8, 0.7]",
-            "9: inputs.pf_features.vars[1]: 'part_pt' is already in `inputs` with other parameters",
+            (
+                "9: inputs.pf_features.vars[1]: 'part_pt' is already in `inputs` with other parameters; give it "
+                "a second name in new_variables"
+            ),
         ),
         (
             "[part_px, null]",
@@ -527,7 +530,7 @@ def test_faults_in_other_sections(text, message):
         ("", "c.yaml: the file is empty"),
         ("# nothing\n", "c.yaml: the file is empty"),
         ("[]", "c.yaml: expected keys and values, found []"),
-        ("a: b: c", "c.yaml:1: not valid YAML: mapping values are not allowed here"),
+        ("a: b: c", "c.yaml:1: not valid YAML: mapping values are not allowed in this context"),
         ("labels: {type: simple, value: [a, b]}", "c.yaml:1: inputs: this key is needed"),
     ],
 )

@@ -17,13 +17,19 @@ from jets import write_jets
 from partt.cli.main import main
 from partt.data.config.data_config import load_data_config
 from partt.data.files.tables import read_columns
+from partt.data.formulas.definitions import parse_definitions
+from partt.data.formulas.expressions import parse_formula
+from partt.data.jagged import Column, Jagged
+from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError, NumericalError
 from partt.exporting import proof
 from partt.exporting.export import export
+from partt.exporting.formulas import TorchVariables
 from partt.exporting.preprocess_json import preprocess_json
 from partt.prediction.predict import predict
 from partt.tagger.loading import load_tagger
-from partt.tagger.onnx_file import feeder, load_onnx_tagger, run_session
+from partt.tagger.onnx_file import load_onnx_tagger, run_session
+from partt.tagger.onnx_inputs import feeder, session_axes
 from partt.tagger.tagger_file import save_tagger
 from small_networks import variables_of
 
@@ -57,7 +63,7 @@ def test_scores_are_torchs_for_all_lengths_and_mixes(case, inputs, exported):
     expected = proof.torch_scores(tagger, variables.branches)
     loaded = load_onnx_tagger(result.path)
     np.testing.assert_allclose(loaded.tag(variables).probabilities, expected, rtol=0, atol=TOLERANCE)
-    jets = feeder(inputs, tagger.data_config, variables)
+    jets = feeder(inputs, tagger.data_config, variables, session_axes(loaded.session))
     for batch in ([0], [7], np.arange(40), np.flatnonzero(jets.lengths == 0)):
         scores = run_session(loaded.session, jets.feed(np.asarray(batch)))
         np.testing.assert_allclose(scores, expected[batch], rtol=0, atol=TOLERANCE)
@@ -68,7 +74,7 @@ def test_weavers_own_export_of_the_same_weights_agrees(case, tmp_path):
     tagger = tagger_to_export(case)
     variables = variables_of(tagger)
     session = weaver_session(tagger, tmp_path)
-    jets = feeder("standardised", tagger.data_config, variables)
+    jets = feeder("standardised", tagger.data_config, variables, session_axes(session))
     filled = np.flatnonzero(jets.lengths > 0)  # an empty jet has no particle to pad with
     scores = run_session(session, wrapped(jets.feed(filled)))
     expected = proof.torch_scores(tagger, some(variables, filled))
@@ -165,7 +171,50 @@ FORMULAS = {
     "v_counts": "ak.num(part_px) + ak.sum(part_px > 0, axis=1) + ak.any(part_px > 9, axis=1) + part_px * 0",
     "p4": "_p4_from_ptetaphim(np.hypot(part_px, part_py), part_deta, part_dphi, part_energy * 0 + 0.14)",
     "v_momenta": "p4.energy + p4.px + p4.pz + p4.mass + p4.p + p4.rapidity",
+    "v_components": "p4.x + p4.y + p4.z + p4.t + p4.E + p4.m + p4.rho + p4.pt2 + p4.m2 + p4.mt + p4.et + p4.beta",
+    "jet": "_p4_from_ptetaphie(jet_pt, jet_eta, jet_phi, jet_energy)",
+    "v_added": "(p4 + 2 * jet).mass + (jet - p4).pt + (-p4 / 2).pz + ak.sum(p4, axis=1).energy",
+    "v_distances": "p4.deltaR(jet) + p4.deltaphi(jet) + p4.deltaeta(jet)",
+    "order": "ak.argsort(part_energy, axis=-1, ascending=False)",
+    "v_sorted": "part_px[order] + part_py[ak.argsort(part_px)] + ak.sort(part_pz) + p4[order].energy",
+    "v_positions": "ak.local_index(part_px) + part_px",
+    "v_axes": "np.squeeze(jet_pt) * part_px + jet_pt[:, np.newaxis] + np.expand_dims(jet_eta, 1) + part_px",
+    "v_bins": "np.digitize(part_px, [0, 1, 5]) + np.searchsorted([0, 1, 5], part_py) + np.isin(part_charge, [-1, 2])",
+    "v_lists": "np.logical_or.reduce([part_px > 1, part_py > 1, jet_pt > 600]) + np.float32(part_charge)",
+    "v_old": "awkward.JaggedArray.ones_like(part_px) + abs(part_px) + np.isclose(part_px, part_py, atol=0.5)",
 }
+
+
+def test_formulas_in_torch_are_numpys():
+    """Every formula, on jets of the sample with padding."""
+    rng = np.random.default_rng(0)
+    lengths = np.array([3, 1, 5, 0, 4])
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    formulas = parse_definitions(FORMULAS)
+    names = set().union(*(formula.names for formula in formulas.values())) - formulas.keys()
+    jets: dict[str, Column] = {}
+    for name in sorted(names):
+        values = rng.normal(0, 3, 5 if name.startswith("jet") else 13).astype(np.float32)
+        if name.startswith("part_is"):
+            values = rng.integers(0, 2, 13).astype(np.int32)
+        values = np.abs(values) + 10 if "energy" in name else values
+        jets[name] = values if name.startswith("jet") else Jagged(values, offsets)
+    mask = torch.arange(6) < torch.tensor(lengths)[:, None]
+
+    def padded(column: Column) -> torch.Tensor:
+        if not isinstance(column, Jagged):
+            return torch.tensor(column)
+        grid = torch.zeros(mask.shape, dtype=torch.tensor(column.contents).dtype)
+        grid[mask] = torch.tensor(column.contents)
+        return grid
+
+    columns = {name: formula for name, formula in formulas.items() if not formula.is_momenta}
+    variables = Variables(jets, columns, "jets", np.arange(5))
+    in_torch = TorchVariables({name: padded(column) for name, column in jets.items()}, columns, mask)
+    for name in columns:
+        expected, found = variables[name], in_torch[name]
+        assert isinstance(expected, Jagged)
+        np.testing.assert_allclose(found[mask], expected.contents, rtol=2e-5, atol=2e-5, err_msg=name)
 
 
 def test_formulas_are_numpys():
@@ -191,8 +240,27 @@ def test_formulas_are_numpys():
 
 
 @pytest.mark.parametrize(
-    "formula", ["ak.sort(part_px)", "part_px[part_px < 1e9]", "ak.fill_none(part_px, 0)"]
+    ("formula", "words"),
+    [
+        ("np.squeeze(part_px)", "np.squeeze"),
+        ("part_px[part_px < 1e9]", "the only indices that can be exported"),
+        ("part_px[:, 0]", "the only indices that can be exported"),
+        ("jet_flag >> 1", "the operator RShift is not available"),
+        ("np.max([part_px, part_px], axis=0)", "np.max"),
+        ("ak.concatenate([part_px, part_px], axis=1)", "ak.concatenate is not available"),
+        ("np.select([part_px > 0], [part_px])", "np.select is not available"),
+        ("_pad(part_px, 3)", "_pad is not available"),
+    ],
 )
+def test_what_torch_cannot_compute(formula, words):
+    branches = {"part_px": torch.ones(2, 3), "jet_flag": torch.ones(2, dtype=torch.int32)}
+    variables = TorchVariables(branches, {"x": parse_formula(formula)}, torch.ones(2, 3, dtype=torch.bool))
+    with pytest.raises(ConfigError) as caught:
+        variables["x"]
+    assert all(text in str(caught.value) for text in ("x: ", formula, words, "--inputs standardised"))
+
+
+@pytest.mark.parametrize("formula", ["part_px[part_px < 1e9]", "ak.fill_none(part_px, 0)"])
 def test_a_formula_that_cannot_be_exported_is_named(formula, tmp_path):
     definitions = {**load_data_config("jetclass_full").new_variables, "part_d0": formula}
     with pytest.raises(ConfigError, match="part_d0.*cannot be exported.*--inputs standardised"):

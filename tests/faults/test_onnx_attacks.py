@@ -103,14 +103,55 @@ def test_external_data_anywhere(contents, path, change):
     assert "external data" in changed(contents, path, change)
 
 
-def test_functions_belong_to_the_sha256(contents, path):
-    model = onnx.load_model_from_string(contents)
-    node = onnx.helper.make_node("Identity", ["x"], ["y"])
-    model.functions.append(
-        onnx.helper.make_function("partt", "f", ["x"], ["y"], [node], [onnx.helper.make_opsetid("", 20)])
+def with_endless_loop(model):
+    """Add a loop of 2^62 rounds whose condition stays true: 0.1 ran it for ever."""
+    info, of = onnx.helper.make_tensor_value_info, onnx.TensorProto
+    body = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["go"], ["go_on"])],
+        "body",
+        [info("round", of.INT64, []), info("go", of.BOOL, [])],
+        [info("go_on", of.BOOL, [])],
     )
-    path.write_bytes(model.SerializeToString())
-    assert "sha256" in refused(path)
+    model.graph.initializer.extend(
+        [
+            onnx.helper.make_tensor("rounds", of.INT64, [], [2**62]),
+            onnx.helper.make_tensor("go_first", of.BOOL, [], [True]),
+        ]
+    )
+    model.graph.node.append(onnx.helper.make_node("Loop", ["rounds", "go_first"], [], body=body))
+
+
+def with_scan(model):
+    body = onnx.helper.make_graph([], "body", [], [])
+    model.graph.node.append(onnx.helper.make_node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1))
+
+
+def with_subgraph_of_another_operator(model):
+    body = onnx.helper.make_graph([], "body", [], [])
+    model.graph.node.append(onnx.helper.make_node("Add", ["x"], ["y"], bodies=[body]))
+
+
+def with_doubling_functions(model):
+    """Add functions that call each other: inlined, 2^60 operators."""
+    opsets = [onnx.helper.make_opsetid("", 20), onnx.helper.make_opsetid("partt", 1)]
+    for number in range(60):
+        inner = f"f{number - 1}" if number else "Identity"
+        nodes = [
+            onnx.helper.make_node(inner, [name], [result], domain="partt" if number else "")
+            for name, result in (("x", "half"), ("half", "y"))
+        ]
+        model.functions.append(onnx.helper.make_function("partt", f"f{number}", ["x"], ["y"], nodes, opsets))
+    model.opset_import.append(onnx.helper.make_opsetid("partt", 1))
+    model.graph.node.append(
+        onnx.helper.make_node("f59", [model.graph.input[0].name], ["unused"], domain="partt")
+    )
+
+
+@pytest.mark.parametrize(
+    "change", [with_endless_loop, with_scan, with_subgraph_of_another_operator, with_doubling_functions]
+)
+def test_programs(contents, path, change):
+    assert "loops, branches or functions" in changed(contents, path, change)
 
 
 def set_metadata(key, value):
@@ -182,7 +223,9 @@ def test_attacks(contents, path):
                 weight = rng.choice(model.graph.initializer)
                 match rng.randrange(7):
                     case 0:
-                        node.op_type = rng.choice(["Add", "Loop", "If", "", "Softmax", "Reshape"])
+                        node.op_type = rng.choice(
+                            ["Add", "Loop", "If", "Scan", "", "Softmax", "Reshape", "Expand", "Range"]
+                        )
                     case 1:
                         del node.input[:]
                     case 2:

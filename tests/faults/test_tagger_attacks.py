@@ -5,6 +5,7 @@ import os
 import pickle
 import random
 import zipfile
+from copy import deepcopy
 
 import pytest
 import safetensors
@@ -59,6 +60,7 @@ CHANGES = {
     "infinite outputs": lambda t: {OUTPUTS: torch.full_like(t[OUTPUTS], torch.inf)},
     "infinite output": lambda t: {OUTPUTS: t[OUTPUTS].index_fill(1, torch.tensor([0]), torch.inf)},
     "NaN outputs": lambda t: {OUTPUTS: torch.full_like(t[OUTPUTS], torch.nan)},
+    "outputs of bits": lambda t: {OUTPUTS: t[OUTPUTS] > 0},
     "bfloat16": lambda t: {CONTENTS: t[CONTENTS].bfloat16()},
     "float8": lambda t: {CONTENTS: t[CONTENTS].to(torch.float8_e4m3fn)},
     "bfloat16 weights": lambda t: {n: x.bfloat16() for n, x in t.items() if n.startswith("weights.")},
@@ -164,11 +166,11 @@ def test_attacks_on_tagger_files(path, parts):
                         rng.choice(["reference.contents.", "reference.offsets.", "weights.", ""]) + "x"
                     ] = tensor
                 case 6:
-                    new_header[rng.choice(list(new_header))] = rng.choice(values)
+                    new_header[rng.choice(list(new_header))] = deepcopy(rng.choice(values))
                 case _:
                     key = rng.choice(list(header["network_config"]))
                     if isinstance(new_header.get("network_config"), dict):
-                        new_header["network_config"][key] = rng.choice(values)
+                        new_header["network_config"][key] = deepcopy(rng.choice(values))
         write(path, new_header, {name: tensor.contiguous().clone() for name, tensor in changed.items()})
         try:
             outcome(lambda: load_tagger(path))

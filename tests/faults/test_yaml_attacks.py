@@ -1,5 +1,6 @@
 """Hostile configs and recipes: refused within seconds, with a line that names the file; never a traceback."""
 
+import json
 import os
 import random
 
@@ -54,11 +55,50 @@ def test_text_may_have_its_tag():
         "- " * 400_000,
         "? " * 400_000,
         "a: &a [x, x]\nb: " + "[*a, " * 60 + "]" * 60,
+        "a0: &a0 x\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 40)),
+        "a0: &a0 {x: y}\n" + "".join(f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}\n" for i in range(1, 40)),
+        "[" * 7_900_000,
+        "a: '" + "x " * 3_900_000 + "'",
+        "a:" + "\n" * 7_900_000,
+        "a: " + "x" * 8_100_000,
+        "x" * 7_900_000 + ": 1",
+        "---\n" * 1_900_000,
+        "&" + "a" * 7_900_000,
+        "new_variables: {a: '" + "+a" * 3_900_000 + "'}",
+        "selection: '" + "(" * 7_900_000 + "'",
     ],
-    ids=range(9),
+    ids=range(20),
 )
 def test_bombs_end_soon(text):
     refused(text)
+
+
+def test_a_config_of_2_megabytes_loads():
+    """weaver's *.auto.yaml have histograms of up to hundreds of classes, and 80 000 values in all."""
+    data, num_classes = yaml.safe_load(CONFIG), 300
+    classes = [f"label_class_number_{i}" for i in range(num_classes)]
+    bins = [float(edge) for edge in range(75_000 // num_classes // 10 + 1)]
+    hist = [[0.12345678901234567] * 10 for _ in bins[1:]]
+    data["labels"] = {"type": "simple", "value": [*classes, "label_other"]}
+    data["weights"] = {
+        "use_precomputed_weights": False,
+        "reweight_method": "flat",
+        "reweight_vars": {"jet_pt": bins, "jet_sdmass": [float(edge) for edge in range(11)]},
+        "reweight_classes": classes,
+        "reweight_hists": dict.fromkeys(classes, hist),
+    }
+    text = json.dumps(data, indent=2)  # YAML as well
+    assert 1_500_000 < len(text) < 3_000_000
+    loaded = []
+    assert outcome(lambda: loaded.append(parse_record(text, DataConfig, "file.yaml"))) is None
+    assert len(loaded[0].weights.reweight_hists) == num_classes
+
+
+def test_a_key_may_be_given_twice_with_one_value():
+    assert parse_yaml("a: {b: 1, b: 1}\n", "f")[0] == {"a": {"b": 1}}
+    for text in ("{b: 1, b: 2}", "{b: 1, b: '1'}", "{b: [1], b: [1]}"):
+        with pytest.raises(ConfigError, match="f:1: b: duplicate key"):
+            parse_yaml(text, "f")
 
 
 def test_base_60_is_text():

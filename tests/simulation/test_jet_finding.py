@@ -19,6 +19,7 @@ def candidates_of(momenta, event=None):
         event=np.zeros(len(px), dtype=np.int64) if event is None else np.array(event),
         px=px, py=py, pz=pz, energy=energy, mass=zero, end_eta=zero, d0=zero, d0_error=zero, dz=zero,
         dz_error=zero, charge=zero, kind=np.full(len(px), Kind.PHOTON),
+        particle=np.full(len(px), -1), d0_shift=zero, dz_shift=zero,
     )  # fmt: skip
 
 

@@ -62,6 +62,12 @@ def test_splits_divide_all_jets_and_have_their_own_seeds():
         ({"splits": {"train": 0.8, "val": 0.1}}, "add up to 1"),
         ({"splits": {"../x": 0.5, "val": 0.5}}, "folder"),
         ({"splits": {"": 0.5, "val": 0.5}}, "folder"),
+        ({"extras": ("vertices", "tracks")}, "extra tracks: give any of vertices, generator"),
+        ({"mass_range": (20.0, 250.0)}, "mass range 20:250: should be two masses from 25 to 500 GeV"),
+        ({"mass_range": (100.0, 100.0)}, "two masses"),
+        ({"mass_range": (100.0, float("nan"))}, "two masses"),
+        ({"mass_range": (30.0, 40.0)}, "H -> WW needs masses above 45 GeV"),
+        ({"mass_range": (30.0, 250.0), "labels": ("QCD", "Tbl")}, "for classes of H, W and Z jets"),
     ],
 )
 def test_a_wrong_production_is_refused(change, message):
@@ -75,6 +81,13 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path):
     other = settings_of(2, 10_000, 500.0, 1000.0, "abd")
     with pytest.raises(ConfigError, match=r"--seed: 1 there, 2 here(.|\n)*--card"):
         open_manifest(tmp_path, other, [])
+
+
+def test_options_are_settings_only_where_given():
+    """Folders of partt 0.1, which had no such options, can be extended."""
+    assert not {"--extra", "--mass-range"} & set(PRODUCTION.settings)
+    given = replace(PRODUCTION, extras=("vertices", "generator"), mass_range=(30.0, 250.0)).settings
+    assert (given["--extra"], given["--mass-range"]) == ("generator vertices", "30:250")
 
 
 def test_files_of_unknown_origin_are_refused(tmp_path):

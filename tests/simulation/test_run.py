@@ -24,6 +24,7 @@ from partt.errors import ConfigError
 from partt.simulation.manifest import file_hash
 
 WORDS = ["--jets", "6", "--jets-per-file", "3", "--classes", "Zqq", "Hbb", "--seed", "5"]
+EXTRA = ["--extra", "vertices", "generator"]
 FILES = ["HToBB_000.root", "HToBB_001.root", "ZToQQ_000.root", "ZToQQ_001.root"]
 
 
@@ -42,10 +43,11 @@ def columns(path):
     return read_columns(str(path), list(inspect_file(str(path)).branches))
 
 
-def assert_same_columns(left, right, num_jets=None):
-    """Compare two files; with `num_jets` their first jets."""
+def assert_same_columns(left, right, num_jets=None, *, more=()):
+    """Compare two files; with `num_jets` their first jets. The right one has the columns `more` besides."""
     left, right = columns(left), columns(right)
-    assert list(left) == list(right)
+    assert set(right) - set(left) == set(more)
+    assert list(left) == [name for name in right if name not in more]
     for name, column in left.items():
         for one, other in zip(split(column, num_jets), split(right[name], num_jets), strict=True):
             np.testing.assert_array_equal(one, other, err_msg=name)
@@ -69,6 +71,51 @@ def undisturbed(tmp_path_factory):
     assert simulate(out) == 0
     assert produced(out) == FILES
     return out
+
+
+@pytest.fixture(scope="module")
+def with_extras(tmp_path_factory):
+    """The same jets, made by two workers, with all extra branches."""
+    out = tmp_path_factory.mktemp("with_extras")
+    assert simulate(out, *EXTRA, "--workers", "2") == 0
+    return out
+
+
+def test_extra_branches_change_no_other_column(undisturbed, with_extras):
+    assert produced(with_extras) == FILES
+    vertex = ["px", "py", "pz", "energy", "deta", "dphi", "mass", "ntracks", "chi2"]
+    vertex += ["dxy", "dxyerr", "d3d", "d3derr", "costheta"]
+    generator = [f"gen_jet_{name}" for name in ("pt", "eta", "phi", "mass", "sdmass", "nparticles")]
+    more = ["part_origin", "gen_resonance_mass", *generator, "jet_nsv", "nsv"]  # nsv: uproot's counter
+    for name in FILES:
+        assert_same_columns(
+            undisturbed / name, with_extras / name, more=more + [f"sv_{name}" for name in vertex]
+        )
+        types = inspect_file(str(with_extras / name)).branches
+        assert types["part_origin"] == types["part_isMuon"]
+        assert types["sv_mass"] == types["part_px"]
+        assert types["gen_jet_mass"] == types["jet_nsv"] == types["jet_pt"]
+
+
+def test_other_options_are_refused_in_the_same_folder(undisturbed, with_extras, capsys):
+    assert simulate(undisturbed, *EXTRA) == 2
+    assert "--extra: not given there, generator vertices here" in capsys.readouterr().err
+    assert simulate(with_extras) == 2
+    assert "--extra: generator vertices there, not given here" in capsys.readouterr().err
+    assert simulate(undisturbed, "--mass-range", "30:250") == 2
+    assert "--mass-range: not given there, 30:250 here" in capsys.readouterr().err
+    assert simulate(with_extras, "--extra", "generator", "vertices", "vertices") == 0  # in any order
+    assert "0 files made" in capsys.readouterr().out
+
+
+def test_masses_from_a_range(tmp_path, capsys):
+    words = ["--classes", "Wqq", "--jets", "4", "--jets-per-file", "4"]
+    assert simulate(tmp_path, *words, "--mass-range", "90.5:120", "--extra", "generator") == 0
+    mass = columns(tmp_path / "WToQQ_000.root")["gen_resonance_mass"]
+    assert ((mass >= 90.5) & (mass <= 120)).all()
+    assert len(np.unique(mass)) == 4
+    assert simulate(tmp_path, *words, "--mass-range", "90:120", "--extra", "generator") == 2
+    assert "--mass-range: 90.5:120 there, 90:120 here" in capsys.readouterr().err
 
 
 def test_the_files_have_the_requested_jets(undisturbed):
@@ -138,7 +185,7 @@ def test_from_python(undisturbed, tmp_path):
 def test_defaults_in_python_are_those_of_the_command_line():
     options = vars(parse(["simulate", "--out", "jets", "--jets", "6"]))
     for name, parameter in inspect.signature(partt.simulate).parameters.items():
-        if name not in {"out", "jets", "progress"}:
+        if name not in {"out", "jets", "progress", "should_stop"}:
             default = options[name]
             assert (tuple(default) if name == "classes" else default) == parameter.default, name
 
@@ -194,9 +241,27 @@ def test_an_interrupted_command_says_how_to_continue(tmp_path):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
-    assert process.returncode == 130, error
+    assert process.returncode == 75, error
     kept = "complete files are kept; the same command makes the rest"
-    assert error.splitlines()[-2:] == [f"{tmp_path}: {kept}", "partt: interrupted"]
+    assert error.splitlines()[-1:] == [f"stopped by a signal: {kept}"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_workers_that_are_starting(tmp_path, number):
+    """Batch systems signal all processes, also those that do not handle signals yet."""
+    process = start(tmp_path, "--workers", "2", "--classes", "Zqq")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    end = time.monotonic() + 60
+    while (
+        len(children.read_text().split()) < 2 and time.monotonic() < end
+    ):  # one may be the tracker of semaphores
+        time.sleep(0.001)
+    os.killpg(process.pid, number)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 75, error
+    assert "Traceback" not in error
+    assert group_is_gone(process.pid)
+    assert [path.name for path in tmp_path.iterdir()] == ["simulation.json"]
 
 
 def test_a_killed_worker_is_a_clear_error_and_complete_files_stay(tmp_path):
@@ -243,14 +308,14 @@ def test_splits_go_to_folders(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_dask_cluster_gives_the_same_files(undisturbed, tmp_path):
+def test_a_dask_cluster_gives_the_same_files(with_extras, tmp_path):
     """Run in a separate process: dask leaves threads and sockets behind."""
     script = f"""
 import distributed, sys
 from partt.cli.main import _build_parser, main
 if __name__ == "__main__":
     with distributed.LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster:
-        words = {["simulate", "--out", str(tmp_path / "out"), *WORDS]!r}
+        words = {["simulate", "--out", str(tmp_path / "out"), *WORDS, *EXTRA]!r}
         sys.exit(main([*words, "--scheduler", cluster.scheduler_address]))
 """
     (tmp_path / "cluster.py").write_text(script)
@@ -265,7 +330,7 @@ if __name__ == "__main__":
     )
     assert done.returncode == 0, done.stderr
     for name in FILES:
-        assert_same_columns(tmp_path / "out" / name, undisturbed / name)
+        assert_same_columns(tmp_path / "out" / name, with_extras / name)
 
 
 def test_no_scheduler_answers(tmp_path, capsys, monkeypatch):
@@ -279,6 +344,9 @@ def test_no_scheduler_answers(tmp_path, capsys, monkeypatch):
     [
         ["--split", "train"],
         ["--classes", "Hxx"],
+        ["--extra", "everything"],
+        ["--mass-range", "30"],
+        ["--mass-range", "30:heavy"],
         ["--workers", "2", "--scheduler", "tcp://x"],
         ["--jobs", "2", "--scheduler", "tcp://x"],
     ],
@@ -300,7 +368,7 @@ def test_the_long_commands_of_the_docs_are_understood():
     commands = re.findall(
         r"^partt simulate .*", "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL)), re.MULTILINE
     )
-    assert len(commands) == 4
+    assert len(commands) == 6
     for command in commands:
         options = _build_parser("simulate").parse_args(shlex.split(command, comments=True)[1:])
         assert options.jets >= 5000

@@ -1,33 +1,41 @@
 """Data configs: inputs, labels, selection and weights of jets, in weaver's YAML schema."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, InitErrorDetails
 
 from partt.config import KeyFault, Record, load_record, shipped_file
+from partt.data.config.checks import faults_across, resolved
 from partt.data.config.input_groups import (
     MASK,
-    VECTORS,
     CollectionInputs,
     InputGroup,
     InputVariable,
     by_collection,
     collection_of,
-    split_name,
 )
+from partt.data.config.labels import Labels, Targets
 from partt.data.config.sections import (
     Bucketing,
     FormulaText,
     GroupName,
     GroupSection,
-    Labels,
     Name,
-    Names,
+    NamesOnce,
     Parameters,
     Preprocess,
     Regex,
@@ -36,6 +44,7 @@ from partt.data.config.sections import (
     Variable,
     Weights,
     few,
+    raise_all,
 )
 from partt.data.formulas.definitions import check_definitions, parse_definitions
 from partt.data.formulas.expressions import Formula, inline, parse_formula
@@ -57,13 +66,8 @@ def _none_as_empty(value: Any) -> Any:
     return {} if value is None else value
 
 
-def _none_as_no_names(value: Any) -> Any:
-    return () if value is None else value
-
-
 Empty = BeforeValidator(_none_as_empty)
 Few = BeforeValidator(few)
-NoNames = BeforeValidator(_none_as_no_names)
 
 
 class DataConfig(Record):
@@ -90,9 +94,10 @@ class DataConfig(Record):
     inputs: Annotated[Mapping[GroupName, GroupSection], Few] = Field(min_length=1)
     """input group -> its variables"""
     labels: Labels
-    observers: Annotated[Names, NoNames] = ()
+    targets: Targets | None = None
+    observers: NamesOnce = ()
     """variables that `partt predict` copies to its outputs"""
-    monitor_variables: Annotated[Names, NoNames] = ()
+    monitor_variables: NamesOnce = ()
     """for weaver; partt does not use them"""
     weights: Weights | None = None
     """null: all jets have weight 1"""
@@ -172,13 +177,29 @@ class DataConfig(Record):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The names of the classes, in the order of the network's outputs."""
+        """The names of the classes, in the order of the network's outputs; empty if there are none."""
         return self.labels.class_names
 
     @property
     def label_variables(self) -> tuple[str, ...]:
-        """The 0-1 variables of simple labels, or the one variable with the class number of custom labels."""
-        return tuple(self.labels.value)
+        """The 0-1 variables of the classes, or the one with the class number; empty if there are none."""
+        number = self.labels.class_number
+        return self.labels.flags if number is None else (number,)
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """The targets of regressions, which are variables."""
+        return (*self.labels.targets, *(self.targets.value if self.targets else ()))
+
+    @property
+    def target_masks(self) -> Mapping[str, str]:
+        """Target -> variable that is 0 for jets whose target is not known, where there is one."""
+        return self.labels.masks
+
+    @property
+    def target_variables(self) -> tuple[str, ...]:
+        """The variables that the targets need."""
+        return (*self.target_names, *self.target_masks.values())
 
     @property
     def weight_variables(self) -> tuple[str, ...]:
@@ -193,10 +214,10 @@ class DataConfig(Record):
 
     @cached_property
     def formulas(self) -> Mapping[str, Formula]:
-        """The definitions of variables: `new_variables`, and the class number of custom labels."""
-        formulas = parse_definitions(self.new_variables)
-        if isinstance(self.labels.value, Mapping):
-            formulas |= parse_definitions(self.labels.value)
+        """The definitions of variables: `new_variables`, and those of labels and targets, which win."""
+        targets = self.targets.value if self.targets else {}
+        formulas = parse_definitions({**self.new_variables, **self.labels.definitions, **targets})
+        formulas |= {text: parse_formula(text) for text in self.labels.nameless_formulas}
         momenta = {name: formula for name, formula in formulas.items() if formula.is_momenta}
         # Four-momenta are not a column: formulas that use them get their definition instead of their name.
         return {name: inline(formula, momenta) for name, formula in formulas.items() if name not in momenta}
@@ -224,6 +245,10 @@ class DataConfig(Record):
                 )
         return self.replace(preprocess=self.preprocess.replace(params=params))
 
+    def with_class_names(self, names: Sequence[str]) -> "DataConfig":
+        """Return the config with names of the classes, whose number is the first entry of custom labels."""
+        return self.replace(labels=self.labels.with_names(names))
+
     def with_reweight_hists(self, hists: Mapping[str, npt.ArrayLike]) -> "DataConfig":
         """Return the config with fitted weights: class -> histogram, one axis per variable."""
         if self.weights is None:
@@ -240,59 +265,20 @@ class DataConfig(Record):
 
     # --- checks across sections, and cached values ---
 
-    @model_validator(mode="after")
-    def _check_inputs(self) -> "DataConfig":
-        seen: dict[str, InputVariable] = {}
-        for name, group in self.inputs.items():
-            for position, variable in enumerate(group.vars):
-                key = ("inputs", name, "vars", position)
-                params = self.preprocess.params
-                if params is not None and variable.name not in params:
-                    raise KeyFault(key, f"preprocess.params has no entry for {variable.name!r}")
-                resolved = self._resolve(variable)
-                if seen.setdefault(variable.name, resolved) != resolved:
-                    raise KeyFault(key, f"{variable.name!r} is already in `inputs` with other parameters")
-        for parts in self._by_collection.values():
-            self._check_collection(parts)
-        return self
-
-    def _check_collection(self, parts: Mapping[str, str]) -> None:
-        first = next(iter(parts.values()))
-        for part, name in parts.items():
-            group = self.inputs[name]
-            if group.length != self.inputs[first].length:
-                raise KeyFault(
-                    ("inputs", name, "length"),
-                    f"must be the same as in {first} ({self.inputs[first].length}): both belong to the "
-                    f"particles {split_name(name)[0]}",
-                )
-            size = {VECTORS: 4, MASK: 1}.get(part, len(group.vars))
-            if len(group.vars) != size:
-                meaning = {VECTORS: "px, py, pz, energy", MASK: "the mask"}[part]
-                raise KeyFault(
-                    ("inputs", name, "vars"), f"should be {meaning}, found {len(group.vars)} variables"
-                )
-            for position, variable in enumerate(group.vars if part == VECTORS else ()):
-                resolved = self._resolve(variable)
-                if resolved.to_fit or resolved.subtract_by is not None:
-                    raise KeyFault(
-                        ("inputs", name, "vars", position),
-                        f"pair features need momenta in GeV, not scaled: write [{variable.name}, null]",
-                    )
-            if part == MASK and group.pad_mode != "constant":
-                raise KeyFault(("inputs", name, "pad_mode"), "must be constant")
-
-    @model_validator(mode="after")
-    def _check_labels(self) -> "DataConfig":
-        if isinstance(self.labels.value, Mapping):
-            for name in self.labels.value:
-                if name in self.new_variables:
-                    raise KeyFault(("labels", "value", name), "is also defined in new_variables")
-            try:
-                check_definitions({**self.new_variables, **self.labels.value})
-            except KeyFault as fault:
-                raise KeyFault(("labels", "value"), f"{fault.path[0]} {fault}") from fault
-        return self
+    @model_validator(mode="wrap")
+    @classmethod
+    def _find_all_faults(cls, data: Any, validate: ModelWrapValidatorHandler["DataConfig"]) -> "DataConfig":
+        """Validate, and check across sections, even if some of them have faults."""
+        details: list[InitErrorDetails] = []
+        try:
+            sections: Mapping[str, Any] = dict(config := validate(data))
+        except ValidationError as error:
+            if not isinstance(data, dict):
+                raise
+            details = [_repeated(detail) for detail in error.errors(include_url=False)]
+            sections = _valid_sections(data, [detail["loc"] for detail in details])
+        raise_all(faults_across(sections), details)
+        return config
 
     @cached_property
     def _by_collection(self) -> Mapping[str, Mapping[str, str]]:
@@ -331,24 +317,7 @@ class DataConfig(Record):
         return inline(parse_formula(text), momenta)
 
     def _resolve(self, variable: Variable) -> InputVariable:
-        """Combine `vars`, `preprocess.method` and `preprocess.params` of a variable."""
-        exempt = variable.name.endswith("_mask")
-        if self.preprocess.params is not None:
-            numbers = self.preprocess.params[variable.name]
-            to_fit = numbers.center == "auto" and not exempt
-            center = None if isinstance(numbers.center, str) else numbers.center
-            return InputVariable(
-                variable.name, center, numbers.scale, numbers.min, numbers.max, numbers.pad_value, to_fit
-            )
-        return InputVariable(
-            variable.name,
-            variable.subtract_by,
-            variable.multiply_by,
-            variable.clip_min,
-            variable.clip_max,
-            variable.pad_value,
-            to_fit=variable.is_bare and self.preprocess.method == "auto" and not exempt,
-        )
+        return resolved(variable, self.preprocess)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -375,3 +344,35 @@ def branches_to_read(config: DataConfig, names: Iterable[str]) -> set[str]:
         elif name not in config.file_magic:
             branches.add(name)
     return branches
+
+
+# --- faults -----------------------------------------------------------------------------------------------
+
+
+def _repeated(detail: ErrorDetails) -> InitErrorDetails:
+    if detail["loc"] == ("labels_domain",):
+        fault = KeyFault(
+            ("labels_domain",), "not supported: partt does not train on domains; remove this key"
+        )
+        return InitErrorDetails(type="value_error", loc=(), input=None, ctx={"error": fault})
+    return InitErrorDetails(
+        type=detail["type"], loc=detail["loc"], input=detail["input"], ctx=detail.get("ctx", {})
+    )
+
+
+def _valid_sections(data: Mapping[str, Any], faults: Sequence[tuple[str | int, ...]]) -> dict[str, Any]:
+    """Return the sections, and of `inputs` the groups, that have no faults."""
+    sections: dict[str, Any] = {}
+    faulty = {place[0] for place in faults if place}
+    for name in data.keys() & {"preprocess", "labels", "new_variables"} - faulty:
+        annotation = DataConfig.model_fields[name].rebuild_annotation()
+        sections[name] = TypeAdapter(annotation).validate_python(data[name])
+    groups = data.get("inputs")
+    if isinstance(groups, Mapping):
+        faulty_groups = {place[1] for place in faults if place[0] == "inputs" and len(place) > 1}
+        sections["inputs"] = {
+            name: GroupSection.model_validate(group)
+            for name, group in groups.items()
+            if name not in faulty_groups
+        }
+    return sections

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Literal, TypeVar
@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    Discriminator,
     Field,
     PlainSerializer,
-    Tag,
+    ValidationError,
     model_validator,
 )
+from pydantic_core import InitErrorDetails
 
 from partt.config import KeyFault, Record
 from partt.data.formulas.expressions import Formula, parse_formula
@@ -37,6 +37,13 @@ def few(value: Any) -> Any:
     return value
 
 
+def raise_all(faults: Iterable[KeyFault], others: Sequence[InitErrorDetails] = ()) -> None:
+    """Raise all faults as one error, if there are any."""
+    details = [InitErrorDetails(type="value_error", ctx={"error": fault}, input=None) for fault in faults]
+    if others or details:
+        raise ValidationError.from_exception_data("config", [*others, *details])
+
+
 def _tuple(value: Any) -> Any:
     return tuple(few(value)) if isinstance(value, list) else value
 
@@ -45,7 +52,8 @@ def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
+def unique(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names; raise a KeyFault if one is there twice."""
     seen: set[str] = set()
     for position, name in enumerate(names):
         if name in seen:
@@ -108,7 +116,12 @@ FormulaText = Annotated[str, AfterValidator(_formula)]
 Selection = Annotated[FormulaText | None, BeforeValidator(lambda text: None if text == "" else text)]
 Regex = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(_regex)]
 Tuple = Annotated[tuple[Item, ...], BeforeValidator(_tuple), PlainSerializer(list)]
-Names = Annotated[Tuple[Name], AfterValidator(_unique)]
+Names = Annotated[Tuple[Name], AfterValidator(unique)]
+NamesOnce = Annotated[
+    Tuple[Name],
+    AfterValidator(lambda names: tuple(dict.fromkeys(names))),
+    BeforeValidator(lambda names: [names] if isinstance(names, str) else [] if names is None else names),
+]
 Edges = Annotated[Tuple[float], AfterValidator(_bins)]
 
 
@@ -117,8 +130,10 @@ class Preprocess(Record):
 
     method: Annotated[Literal["manual", "auto"], BeforeValidator(_lower)] = "manual"
     """auto: variables given only by name are fitted, the others keep their numbers"""
-    data_fraction: float = Field(default=0.1, gt=0, le=1)
-    """the fraction of each file, from its first entry, that is used in a fit"""
+    data_fraction: Annotated[
+        float, Field(gt=0, le=1), BeforeValidator(lambda value: 0.1 if value is None else value)
+    ] = 0.1
+    """the fraction of each file, from its first entry, that is used in a fit; null: 0.1"""
     params: Mapping[Name, "Parameters"] | None = None
     """the numbers of all variables, instead of those in `vars`; a fit writes them"""
 
@@ -204,49 +219,6 @@ class GroupSection(Record):
     """each a name, or [name, subtract_by, multiply_by, clip_min, clip_max, pad_value]"""
 
 
-class Labels(Record):
-    """The classes: one 0-1 branch each (simple), or a formula that gives the class number (custom)."""
-
-    type: Literal["simple", "custom"]
-    """simple: a list of variables; custom: a formula"""
-    value: Annotated[
-        Annotated[Names, Tag("list")] | Annotated[Mapping[Name, FormulaText], Tag("map")],
-        Discriminator(lambda value: "map" if isinstance(value, Mapping) else "list"),
-    ]
-    """simple: variables of which exactly one is 1 for each jet; a class has the name of its variable without
-    label_; custom: one entry, name: formula of the class number"""
-    names: Names | None = None
-    """custom: the names of the classes, by number"""
-
-    @model_validator(mode="after")
-    def _check_form(self) -> "Labels":
-        if self.type == "simple" and not isinstance(self.value, tuple):
-            raise KeyFault(("value",), "with type simple, should be a list of 0-1 variables")
-        if self.type == "simple" and self.names is not None:
-            raise KeyFault(
-                ("names",),
-                "only for type custom: simple labels have the names of their variables",
-            )
-        if self.type == "custom" and (isinstance(self.value, tuple) or len(self.value) != 1):
-            raise KeyFault(
-                ("value",), "with type custom, should be one entry, name: formula of the class number"
-            )
-        if self.type == "custom" and self.names is None:
-            raise KeyFault(("names",), "this key is needed with type custom: the list of class names")
-        if not self.class_names:
-            raise ValueError("there must be at least one class")
-        if len(set(self.class_names)) < len(self.class_names):
-            raise KeyFault(("value",), "two variables give the same class name, which is without label_")
-        return self
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The names of the classes, in the order of the network's outputs."""
-        if isinstance(self.value, tuple):
-            return tuple(name.removeprefix("label_") for name in self.value)
-        return self.names or ()
-
-
 class Weights(Record):
     """Weights from branches, or reweighting to flat or equal spectra."""
 
@@ -260,12 +232,14 @@ class Weights(Record):
     """variable with one value per jet -> edges of its bins"""
     reweight_classes: Names = ()
     """0-1 variables, one for each class"""
-    class_weights: Tuple[Annotated[float, Field(gt=0)]] | None = None
-    """relative numbers of jets of the classes; null: equal"""
+    class_weights: Tuple[Annotated[float, Field(ge=0)]] | None = None
+    """relative numbers of jets of the classes, 0 for a class that is left out; null: equal"""
     reweight_threshold: float = Field(default=10, ge=0, le=100)
     """percentage of the bins, those with the fewest jets, in which every jet is kept"""
-    reweight_basewgt: FormulaText | None = None
-    """formula of the weight of a jet before reweighting"""
+    reweight_basewgt: Annotated[
+        FormulaText | None, BeforeValidator(lambda value: None if value is False else value)
+    ] = None
+    """formula of the weight of a jet before reweighting; null or false: 1"""
     reweight_discard_under_overflow: bool = True
     """true: jets outside of the bins are left out; false: they belong to the outermost bins"""
     reweight_hists: Mapping[Name, Any] | None = None
@@ -278,6 +252,10 @@ class Weights(Record):
 
     @model_validator(mode="after")
     def _check_form(self) -> "Weights":
+        raise_all(self._faults())
+        return self
+
+    def _faults(self) -> Iterator[KeyFault]:
         needed = (
             ["weight_branches"]
             if self.use_precomputed_weights
@@ -286,19 +264,18 @@ class Weights(Record):
         for key in needed:
             if not getattr(self, key):
                 state = "true" if self.use_precomputed_weights else "false"
-                raise KeyFault((key,), f"this key is needed with use_precomputed_weights: {state}")
+                yield KeyFault((key,), f"this key is needed with use_precomputed_weights: {state}")
         if self.class_weights is not None and len(self.class_weights) != len(self.reweight_classes):
-            raise KeyFault(
-                ("class_weights",),
-                f"{len(self.class_weights)} weights for {len(self.reweight_classes)} reweight_classes",
-            )
+            text = f"{len(self.class_weights)} weights for {len(self.reweight_classes)} reweight_classes"
+            yield KeyFault(("class_weights",), text)
+        if self.class_weights is not None and not any(self.class_weights):
+            yield KeyFault(("class_weights",), "one class at least needs a weight above 0")
         if self.reweight_hists is not None:
-            self._check_hists(self.reweight_hists)
-        return self
+            yield from self._hist_faults(self.reweight_hists)
 
-    def _check_hists(self, hists: Mapping[str, Any]) -> None:
+    def _hist_faults(self, hists: Mapping[str, Any]) -> Iterator[KeyFault]:
         if set(hists) != set(self.reweight_classes):
-            raise KeyFault(("reweight_hists",), "the keys must be the reweight_classes")
+            yield KeyFault(("reweight_hists",), "the keys must be the reweight_classes")
         shape = tuple(len(edges) - 1 for edges in self.reweight_vars.values())
         for name, hist in hists.items():
             try:
@@ -307,12 +284,12 @@ class Weights(Record):
                 values = np.full((), math.nan)
             if values.shape != shape or not (np.isfinite(values) & (values >= 0)).all():
                 size = " x ".join(map(str, shape))
-                problem = f"should be nested lists of {size} finite numbers, none negative"
-                raise KeyFault(("reweight_hists", name), problem)
+                text = f"should be nested lists of {size} finite numbers, none negative"
+                yield KeyFault(("reweight_hists", name), text)
 
 
 class Bucketing(Record):
     """Accepted for weaver, and ignored: partt always groups jets by length."""
 
     var: Name
-    bins: Tuple[float]
+    bins: int | Tuple[float]

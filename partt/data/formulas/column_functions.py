@@ -2,8 +2,10 @@
 
 All keep the number of jets, support two levels only (jets, particles), and never allocate much more memory
 than their arguments take, so that a formula from an untrusted config can exhaust neither memory nor time.
+`reshaping` has functions that change the number of values per jet, `four_momenta` those of four-momenta.
 """
 
+import functools
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,11 +19,12 @@ from partt.errors import DataError
 
 MAX_INTEGER = 2**63
 MAX_EXPONENT = 100
+MAX_SHIFT = 63
 MAX_VALUES_PER_JET = 4096
-MOMENTUM_ATTRIBUTES = "px py pz energy pt eta phi mass rapidity theta p mt et"  # names of the vector library
+MAX_VALUES = 2**27  # of one column, or of all columns in a list
 TYPE_NAMES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64"
 
-# A number, a Column, an awkward array with missing values, Momenta, or a list of these.
+# A number, a Column, an awkward array with missing values, Momenta, or a list of these (a first axis).
 Value: TypeAlias = Any
 Function: TypeAlias = Callable[..., Value]
 
@@ -62,6 +65,8 @@ def compute_numbers(function: Function, *numbers: float) -> float:
     """Compute with plain numbers; raise an error for integers that would grow without limit."""
     if function is operator.pow and abs(numbers[1]) > MAX_EXPONENT:
         raise ValueError(f"an exponent may be at most {MAX_EXPONENT}")
+    if function in (operator.lshift, operator.rshift) and numbers[1] > MAX_SHIFT:
+        raise ValueError(f"numbers can be shifted by at most {MAX_SHIFT} bits")
     result: float = function(*numbers)
     if isinstance(result, complex):
         raise ValueError("the result is not a real number")  # noqa: TRY004 - its value, not its type, is wrong
@@ -86,8 +91,8 @@ def elementwise(function: Function, num_arguments: range | None = None, keywords
         if any(isinstance(argument, refused) for argument in arguments):
             raise TypeError("takes columns and numbers only")
         if any(isinstance(argument, ak.Array) for argument in arguments):
-            return to_column(function(*[_awkward(argument) for argument in arguments], **options))
-        arrays, like = _aligned(arguments)
+            return to_column(function(*[as_awkward(argument) for argument in arguments], **options))
+        arrays, like = aligned(arguments)
         result = function(*arrays, **options)
         if like is not None:
             return type(like)(result, like.offsets)
@@ -97,7 +102,7 @@ def elementwise(function: Function, num_arguments: range | None = None, keywords
     return call
 
 
-def _aligned(arguments: tuple[Value, ...]) -> tuple[list[Value], Jagged | None]:
+def aligned(arguments: tuple[Value, ...]) -> tuple[list[Value], Jagged | None]:
     """Broadcast the arguments to one length; also return a column with the structure of the result."""
     positions = [i for i, argument in enumerate(arguments) if isinstance(argument, Jagged | np.ndarray)]
     for i in positions[1:]:
@@ -113,16 +118,16 @@ def _aligned(arguments: tuple[Value, ...]) -> tuple[list[Value], Jagged | None]:
     for i in jagged[1:]:
         if arguments[i].offsets is not like.offsets:
             _check_equal_lengths(like, arguments[i], (jagged[0], i))
-    aligned = []
+    arrays = []
     for i, argument in enumerate(arguments):
         if i in jagged:
-            aligned.append(argument.contents)
+            arrays.append(argument.contents)
         elif i in positions:
             per_jet = argument.contents if isinstance(argument, Jagged) else argument
-            aligned.append(np.repeat(per_jet, like.lengths))
+            arrays.append(np.repeat(per_jet, like.lengths))
         else:
-            aligned.append(argument)
-    return aligned, like
+            arrays.append(argument)
+    return arrays, like
 
 
 def _check_equal_lengths(left: Jagged, right: Jagged, positions: tuple[int, int]) -> None:
@@ -155,6 +160,61 @@ def single_number(function: Callable[..., float], name: str) -> Function:
     return call
 
 
+def lookup(function: Function, keywords: str = "") -> Function:
+    """Apply a numpy function of one column and of lists of numbers, such as the edges of bins."""
+    allowed = frozenset(keywords.split())
+
+    def call(*arguments: Value, **options: Value) -> Value:
+        _check_options(options, allowed)
+        columns = [argument for argument in arguments if not isinstance(argument, list)]
+        lists = [argument for argument in arguments if isinstance(argument, list)]
+        if len(columns) != 1 or not isinstance(columns[0], Jagged | np.ndarray):
+            raise TypeError("takes one column, and a list of numbers")
+        if not all(isinstance(number, int | float) for numbers in lists for number in numbers):
+            raise TypeError("takes lists of numbers only")
+        (column,) = columns
+        contents = column.contents if isinstance(column, Jagged) else column
+        result = function(
+            *[np.array(argument) if isinstance(argument, list) else contents for argument in arguments],
+            **options,
+        )
+        return type(column)(result, column.offsets) if isinstance(column, Jagged) else result
+
+    return call
+
+
+def select(conditions: Value, choices: Value, default: Value = 0) -> Value:
+    """Take each value from the first choice whose condition holds, as numpy does."""
+    if not isinstance(conditions, list) or not isinstance(choices, list) or len(conditions) != len(choices):
+        raise TypeError("takes a list of conditions and a list of as many choices")
+    count = len(conditions)
+
+    def on_contents(*arrays: Value) -> Value:
+        return np.select(list(arrays[:count]), list(arrays[count:-1]), arrays[-1])
+
+    return elementwise(on_contents, range(2 * count + 1, 2 * count + 2))(*conditions, *choices, default)
+
+
+def over_list(function: Function) -> Function:
+    """Combine the columns of a list by a ufunc of two arguments: np.logical_or.reduce([a, b, c])."""
+    combine = elementwise(function)
+
+    def call(columns: Value, axis: int = 0) -> Value:
+        if not isinstance(columns, list) or not columns or axis != 0:
+            raise TypeError("takes a list of columns, and axis=0 only")
+        return functools.reduce(combine, columns)
+
+    return call
+
+
+def hash_values(*columns: Value) -> Array:
+    """Return Python's hash of the values of each jet, as weaver's _hash."""
+    if not columns or not all(isinstance(column, np.ndarray) for column in columns):
+        raise TypeError("takes columns with one value per jet")
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return np.array([hash(row) for row in rows], dtype=np.int64)
+
+
 def clip(column: Array, a_min: float | None = None, a_max: float | None = None) -> Array:
     """Clip as numpy does; None means no limit."""
     return np.clip(column, a_min, a_max)
@@ -167,58 +227,79 @@ def to_column(array: Value) -> Value:
     """Turn awkward's result into a column; with missing values it stays an awkward array."""
     if not isinstance(array, ak.Array):
         return array
-    if _has_options(ak.to_layout(array)):
+    layout = ak.to_layout(array)
+    if _has_options(layout):
         if any(ak.any(ak.is_none(array, axis=axis), axis=None) for axis in range(array.ndim)):
             return array
         array = ak.drop_none(array)
-    return from_awkward(array)
+    column = from_awkward(array)
+    if isinstance(column, Jagged) and layout.is_regular and layout.size == 1:
+        return PerJet(column.contents, column.offsets)
+    return column
 
 
 def _has_options(layout: Any) -> bool:
     return layout.is_option or (layout.is_list and _has_options(layout.content))
 
 
-def _awkward(value: Value) -> Value:
+def as_awkward(value: Value) -> Value:
+    """Turn a column into an awkward array; leave other values as they are."""
     if isinstance(value, PerJet):
         return ak.Array(value.contents[:, np.newaxis])
     return to_awkward(value) if isinstance(value, Jagged | np.ndarray) else value
 
 
-def _has_particles(value: Value) -> bool:
+def has_particles(value: Value) -> bool:
+    """Whether a value has a second axis."""
+    if isinstance(value, Momenta):
+        return bool(value.array.ndim == 2)
     return isinstance(value, Jagged) or (isinstance(value, ak.Array) and value.ndim == 2)
 
 
-def _per_particle(value: Value) -> ak.Array:
-    if not _has_particles(value):
+def per_particle(value: Value) -> ak.Array:
+    """Turn a column with values per particle into an awkward array."""
+    if not has_particles(value):
         raise TypeError("takes a column with values per particle")
-    return _awkward(value)
+    return value.array if isinstance(value, Momenta) else as_awkward(value)
 
 
-def _column(value: Value) -> Any:
+def any_column(value: Value) -> Any:
+    """Turn a column, per jet or per particle, into an awkward array."""
     if not isinstance(value, Jagged | np.ndarray | ak.Array):
         raise TypeError("takes a column")
-    return _awkward(value)
+    return as_awkward(value)
 
 
 def _check_options(options: Mapping[str, Value], allowed: frozenset[str]) -> None:
     if unknown := options.keys() - allowed:
         raise TypeError(f"takes no keyword {min(unknown)!r}")
-    if not all(isinstance(option, int | float | None) for option in options.values()):
+    # Text was checked with the syntax: a type of numbers, or a side.
+    if not all(isinstance(option, int | float | str | None) for option in options.values()):
         raise TypeError("keyword arguments take single numbers")
 
 
-def _check_axis(axis: int | None) -> None:
+def check_axis(axis: int | None) -> None:
+    """Raise an error unless the axis is that of the particles."""
     if axis not in (1, -1) or isinstance(axis, bool):
         raise ValueError("needs axis=1: a result over all jets would depend on how the files are read")
 
 
 def reduction(function: Function) -> Function:
-    """Apply an awkward reduction to the particles of each jet."""
+    """Apply an awkward reduction to the particles of each jet, or numpy's to a list of columns (axis=0)."""
 
-    def call(column: Value, axis: int | None = None, *, keepdims: bool = False) -> Value:
-        array = _per_particle(column)
-        _check_axis(axis)
-        result = to_column(function(array, axis=1))
+    def call(
+        column: Value,
+        axis: int | None = None,
+        *,
+        keepdims: bool = False,
+        mask_identity: bool | None = None,
+    ) -> Value:
+        if isinstance(column, list):
+            return _reduced_list(function.__name__, column, axis)
+        array = per_particle(column)
+        check_axis(axis)
+        options = {} if mask_identity is None else {"mask_identity": bool(mask_identity)}
+        result = to_column(function(array, axis=1, **options))
         if not keepdims:
             return result
         if isinstance(result, ak.Array):
@@ -228,150 +309,118 @@ def reduction(function: Function) -> Function:
     return call
 
 
+def _reduced_list(name: str, columns: list[Value], axis: int | None) -> Value:
+    function = getattr(np, name, None)
+    if axis != 0 or isinstance(axis, bool) or function is None or not columns:
+        raise ValueError(
+            "reduces a list of columns with axis=0 only; otherwise write np.stack([...], axis=1)"
+        )
+
+    def on_contents(*arrays: Value) -> Value:
+        return function(np.stack(np.broadcast_arrays(*arrays)), axis=0)
+
+    return elementwise(on_contents, range(len(columns), len(columns) + 1))(*columns)
+
+
 def inside_jets(function: Function, keywords: str = "") -> Function:
     """Apply an awkward function along the particles of each jet."""
     allowed = frozenset(keywords.split())
 
     def call(column: Value, axis: int = 1, **options: Value) -> Value:
         _check_options(options, allowed)
-        array = _per_particle(column)
-        _check_axis(axis)
+        array = per_particle(column)
+        check_axis(axis)
         return to_column(function(array, axis=1, **options))
 
     return call
-
-
-def pad_none(column: Value, target: Value, axis: int = 1, *, clip: bool = False) -> Value:
-    """Pad each jet with missing values to a minimum length; `clip` also cuts longer ones."""
-    if not isinstance(target, int) or target not in range(1, MAX_VALUES_PER_JET + 1):
-        raise ValueError(f"the length must be a whole number between 1 and {MAX_VALUES_PER_JET}")
-    _check_axis(axis)
-    return to_column(ak.pad_none(_per_particle(column), target, axis=1, clip=bool(clip)))
 
 
 def fill_none(column: Value, value: float, axis: int | None = -1) -> Value:
     """Replace missing values by a number."""
     if not isinstance(value, int | float):
         raise TypeError("fills with a single number")
-    array = _column(column)
+    array = any_column(column)
     # The type of the result must not depend on whether something is missing in these jets.
     dtype = np.result_type(ak.to_numpy(ak.flatten(array, axis=None)).dtype, value)
     filled = ak.fill_none(array, value, axis=None if axis is None else array.ndim - 1)
     return to_column(ak.values_astype(filled, dtype))
 
 
-def flatten(column: Value, axis: int | None = 1) -> Value:
-    """Remove the axis of particles, where every jet has exactly one value."""
-    result = ak.flatten(_per_particle(column), axis=axis)
-    if len(result) != len(column):
-        raise ValueError("changes the number of jets")
-    return to_column(result)
-
-
 def is_none(column: Value, axis: int = 0) -> Value:
     """Mark the missing values."""
     if axis not in (0, 1, -1):
         raise ValueError("axis must be 0 or 1")
-    return to_column(ak.is_none(_column(column), axis=axis))
+    return to_column(ak.is_none(any_column(column), axis=axis))
+
+
+def mask(column: Value, mask: Value) -> Value:
+    """Make values missing where the mask is not set."""
+    return to_column(ak.mask(any_column(column), any_column(mask)))
+
+
+def nan_to_none(column: Value) -> Value:
+    """Make NaN missing."""
+    return to_column(ak.nan_to_none(any_column(column)))
 
 
 def drop_none(column: Value, axis: int = 1) -> Value:
     """Drop the missing values of each jet."""
-    _check_axis(axis)
-    return to_column(ak.drop_none(_per_particle(column), axis=1))
+    check_axis(axis)
+    return to_column(ak.drop_none(per_particle(column), axis=1))
 
 
 def values_astype(column: Value, to: str) -> Value:
-    """Convert to another type of number."""
+    """Convert to another type of number; plain numbers stay as they are."""
+    if isinstance(column, int | float):
+        return column
     if isinstance(column, Jagged):
         return type(column)(column.contents.astype(to), column.offsets)
     if isinstance(column, np.ndarray):
         return column.astype(to)
-    return to_column(ak.values_astype(_column(column), to))
-
-
-def _check_joined_size(columns: list[Value]) -> None:
-    total = sum(column.contents.size if isinstance(column, Jagged) else len(column) for column in columns)
-    if total > MAX_VALUES_PER_JET * max(len(columns[0]), 1):
-        raise ValueError(f"more than {MAX_VALUES_PER_JET} values per jet")
-
-
-def stack(columns: Value, axis: int | None = None) -> Value:
-    """Combine n columns with one value per jet into one with n values per jet."""
-    _check_axis(axis)
-    if not isinstance(columns, list) or not all(isinstance(column, np.ndarray) for column in columns):
-        raise TypeError("takes a list of columns with one value per jet")
-    if len(columns) > MAX_VALUES_PER_JET:
-        raise ValueError(f"more than {MAX_VALUES_PER_JET} values per jet")
-    stacked = np.stack(columns, axis=1)
-    return Jagged(stacked.ravel(), np.arange(len(stacked) + 1) * len(columns))
-
-
-def concatenate(columns: Value, axis: int | None = None) -> Value:
-    """Concatenate the particles of several columns, jet by jet."""
-    _check_axis(axis)
-    if not isinstance(columns, list) or not all(_has_particles(column) for column in columns):
-        raise TypeError("takes a list of columns with values per particle")
-    _check_joined_size([column for column in columns if isinstance(column, Jagged)] or columns)
-    return to_column(ak.concatenate([_awkward(column) for column in columns], axis=1))
+    return to_column(ak.values_astype(any_column(column), to))
 
 
 def length(column: Value) -> int:
     """Return the number of jets."""
-    return len(_column(column))
+    return len(any_column(column))
+
+
+def num_values(value: Value) -> int:
+    """Return the number of values in memory."""
+    if isinstance(value, Jagged):
+        return value.contents.size
+    return value.size if isinstance(value, np.ndarray) else 0
 
 
 def identity(column: Value) -> Value:
-    """Return the column unchanged."""
-    _column(column)
+    """Return the column, or the list of columns, unchanged."""
+    for value in column if isinstance(column, list) else [column]:
+        any_column(value)
     return column
 
 
-# --- four-momenta, indices, results ---------------------------------------------------------------------
-
-
-def momenta(*coordinates: str) -> Function:
-    """Return the function that combines columns into four-momenta."""
-
-    def call(*columns: Value) -> Momenta:
-        if len(columns) != len(coordinates):
-            raise TypeError(f"takes {', '.join(coordinates)}")
-        if any(not isinstance(column, Jagged | np.ndarray | int | float) for column in columns):
-            raise TypeError("takes columns and numbers only")
-        arrays, like = _aligned(columns)
-        arrays = [np.asarray(array) for array in np.broadcast_arrays(*arrays)]
-        if like is not None:
-            arrays = [_awkward(type(like)(array, like.offsets)) for array in arrays]
-        import vector  # noqa: PLC0415 - it loads sympy, which takes a second that few formulas need
-
-        vector.register_awkward()
-        parts = {name: ak.Array(array) for name, array in zip(coordinates, arrays, strict=True)}
-        return Momenta(vector.zip(parts))
-
-    return call
-
-
-def attribute(value: Value, name: str) -> Value:
-    """Return a component of four-momenta."""
-    if not isinstance(value, Momenta):
-        raise TypeError(f"only what _p4_from_...() returns has .{name}")
-    return to_column(getattr(value.array, name))
+# --- indices, results ---------------------------------------------------------------------------------------
 
 
 def item(value: Value, index: Value) -> Value:
     """Index inside jets: [:, 0], [:, :5], [:, None], or with a mask or positions per particle."""
+    if isinstance(value, list):
+        if not isinstance(index, int) or isinstance(index, bool) or not -len(value) <= index < len(value):
+            raise ValueError("the index of a list must be a number within it")
+        return value[index]
+    finished = Momenta if isinstance(value, Momenta) else to_column
     if isinstance(index, Jagged | ak.Array):
-        if not _has_particles(index):
+        if not has_particles(index):
             raise TypeError("the index must have values per particle")
         if isinstance(index, Jagged) and isinstance(value, Jagged) and index.contents.dtype == bool:
             _check_equal_lengths(value, index, (0, 1))
         # Positions with a length-1 axis (argmax with keepdims) pick inside jets too.
         inside = to_awkward(index) if isinstance(index, Jagged) else ak.from_regular(index, axis=1)
-        return to_column(_per_particle(value)[inside])
+        return finished(per_particle(value)[inside])
     first, *rest = index if isinstance(index, tuple) else (index,)
     if any(isinstance(part, Jagged | np.ndarray | ak.Array) for part in (first, *rest)):
         raise TypeError("a column must be the only index and have values per particle")
-    if first != slice(None) or len(rest) > 1:
+    if first not in (slice(None), ...) or len(rest) > 1:
         raise ValueError("the first index runs over jets and must be `:`, as in [:, 0]")
     if not rest:
         return value
@@ -380,7 +429,7 @@ def item(value: Value, index: Value) -> Value:
     if rest[0] is None:
         raise ValueError("[:, None] is for columns with one value per jet")
     try:
-        return to_column(_per_particle(value)[:, rest[0]])
+        return finished(per_particle(value)[:, rest[0]])
     except IndexError as error:
         raise ValueError("some jets are too short: pad them with ak.pad_none and ak.fill_none") from error
 
@@ -395,8 +444,6 @@ def finish(value: Value, table: Table) -> Column:
         jets = ak.any(missing, axis=1) if axis else missing
         jet = int(np.argmax(ak.to_numpy(jets)))
         raise ValueError(f"gives no value for jet {jet} (an empty jet?): use ak.fill_none(..., value)")  # noqa: TRY004
-    if isinstance(value, PerJet):
-        return Jagged(value.contents, value.offsets)
     if isinstance(value, Jagged | np.ndarray):
         return value
     if isinstance(value, int | float | np.generic):

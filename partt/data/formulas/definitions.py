@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 
 from partt.config import KeyFault
-from partt.data.formulas.expressions import Formula, parse_formula
+from partt.data.formulas.expressions import Formula, inline, parse_formula
 from partt.data.formulas.functions import NUMPY_FUNCTIONS
 from partt.data.formulas.grammar import MODULES
+from partt.errors import ConfigError
 
 MAX_CHAIN = 50
 
@@ -15,14 +16,11 @@ def check_definitions(definitions: Mapping[str, str]) -> Mapping[str, str]:
     for name in definitions:
         if not name.isidentifier() or name in MODULES or name in NUMPY_FUNCTIONS.functions:
             raise KeyFault((name,), "the name of a variable must be a single word that formulas can use")
-    formulas = parse_definitions(definitions)
+    formulas = _parse(definitions)
     chains: dict[str, int] = {}  # variable -> length of the chain of definitions that it starts
     for name in formulas:
         _measure_chain(name, formulas, chains, ())
-    momenta = {name for name, formula in formulas.items() if formula.is_momenta}
-    for name in momenta:
-        if formulas[name].names & momenta:
-            raise KeyFault((name,), "four-momenta cannot be defined by other four-momenta")
+    parse_definitions(definitions)
     return definitions
 
 
@@ -45,5 +43,30 @@ def _measure_chain(
 
 
 def parse_definitions(definitions: Mapping[str, str]) -> dict[str, Formula]:
-    """Parse definitions; `a: a` defines nothing and is left out, as in weaver."""
+    """Parse definitions; `a: a` defines nothing and is left out, as in weaver.
+
+    Four-momenta are not columns, so other formulas get their definition instead of their name.
+    """
+    formulas = _parse(definitions)
+    resolved: dict[str, Formula] = {}
+    for name in formulas:
+        _resolve_momenta(name, formulas, resolved, ())
+    return {name: resolved[name] for name in formulas}
+
+
+def _parse(definitions: Mapping[str, str]) -> dict[str, Formula]:
     return {name: parse_formula(text) for name, text in definitions.items() if text.strip() != name}
+
+
+def _resolve_momenta(
+    name: str, formulas: Mapping[str, Formula], resolved: dict[str, Formula], above: tuple[str, ...]
+) -> Formula:
+    if name not in resolved:
+        below = [other for other in sorted(formulas[name].names) if other in formulas and other not in above]
+        found = {other: _resolve_momenta(other, formulas, resolved, (*above, name)) for other in below}
+        momenta = {other: formula for other, formula in found.items() if formula.is_momenta}
+        try:
+            resolved[name] = inline(formulas[name], momenta)
+        except ConfigError as error:
+            raise KeyFault((name,), str(error)) from error
+    return resolved[name]

@@ -5,27 +5,66 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from partt.config import did_you_mean
-from partt.data.formulas.column_functions import MAX_INTEGER, MOMENTUM_ATTRIBUTES, TYPE_NAMES, compute_numbers
-from partt.data.formulas.functions import CONSTANTS, NUMPY_FUNCTIONS, PYTHON_OPERATORS, REFUSED
+from partt.data.formulas.column_functions import MAX_INTEGER, TYPE_NAMES, compute_numbers
+from partt.data.formulas.four_momenta import COMPONENTS
+from partt.data.formulas.functions import CONSTANTS, METHODS, NUMPY_FUNCTIONS, PYTHON_OPERATORS, REFUSED
 from partt.errors import ConfigError
 
-MAX_DEPTH = 50
+MAX_DEPTH = 100
 MAX_INDEX = 2**31 - 1
+MAX_QUOTE = 80  # characters of a formula in a message
 MODULES = {"np": "np", "numpy": "np", "ak": "ak", "awkward": "ak", "math": "math"}
-KEYWORDS = (
-    "axis keepdims a_min a_max nan posinf neginf decimals fill_value value ascending stable target clip"
-)
+KEYWORDS = """
+    axis keepdims mask_identity a_min a_max nan posinf neginf decimals rtol atol fill_value value
+    ascending stable target clip maxlen counts default right side dtype to
+"""
+TYPES = {"float": "float64", "int": "int64", **{name: name for name in TYPE_NAMES.split()}}
+SIDES = ("left", "right")
+
+
+class Chain(ast.expr):
+    """Operations one after another, from left to right: first, then ops[i] with operands[i].
+
+    Python nests a + b + c + ... deeper with each term; as a chain it is one level.
+    """
+
+    _fields = ("first", "ops", "operands")
+
+    def __init__(self, first: ast.expr, ops: list[ast.operator], operands: list[ast.expr]) -> None:
+        super().__init__()
+        self.first, self.ops, self.operands = first, ops, operands
+
+    def until(self, count: int) -> ast.expr:
+        """Return the first operations of the chain."""
+        return Chain(self.first, self.ops[:count], self.operands[:count]) if count else self.first
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Chain, (self.first, self.ops, self.operands)
+
+
+def _as_chain(node: ast.BinOp) -> Chain:
+    """Return a + b + c as a chain, without recursion."""
+    ops, operands = [], []
+    first: ast.expr = node
+    while isinstance(first, ast.BinOp):
+        ops.append(first.op)
+        operands.append(first.right)
+        first = first.left
+    return Chain(first, ops[::-1], operands[::-1])
 
 
 def check_depth(tree: ast.expr) -> None:
     """Raise an error for a tree with too many levels, without recursion."""
     level: list[ast.AST] = [tree]
     for _ in range(MAX_DEPTH):
-        level = [
-            child for node in level for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)
-        ]
+        level = [child for node in level for child in _below(node)]
     if level:
         raise ConfigError(f"the formula is nested deeper than {MAX_DEPTH} levels")
+
+
+def _below(node: ast.AST) -> list[ast.AST]:
+    parts = ast.iter_child_nodes(_as_chain(node) if isinstance(node, ast.BinOp) else node)
+    return [part for part in parts if isinstance(part, ast.expr | ast.keyword)]
 
 
 def check_syntax(node: ast.expr) -> ast.expr:
@@ -56,13 +95,16 @@ def _check_name(node: ast.Name) -> ast.expr:
 def _check_attribute(node: ast.Attribute) -> ast.expr:
     name = _dotted_name(node)
     if name in CONSTANTS:
+        if CONSTANTS[name] is None:
+            raise refused(node, "is for indices only, as in [:, np.newaxis]")
         return ast.Constant(CONSTANTS[name])
     if name.partition(".")[0] in MODULES:
         raise refused(node, _why_not(name))
-    if node.attr not in MOMENTUM_ATTRIBUTES.split():
-        raise refused(
-            node, f"has no component .{node.attr}; allowed are .{MOMENTUM_ATTRIBUTES.replace(' ', ' .')}"
-        )
+    if node.attr == "counts":  # of awkward 0
+        return ast.Call(ast.Name("ak.num", ast.Load()), [check_syntax(node.value)], [])
+    if node.attr not in COMPONENTS.split():
+        allowed = " .".join(COMPONENTS.split())
+        raise refused(node, f"has no component .{node.attr}; allowed are .{allowed}")
     return ast.Attribute(check_syntax(node.value), node.attr)
 
 
@@ -74,10 +116,20 @@ def _check_unary(node: ast.UnaryOp) -> ast.expr:
 
 
 def _check_binary(node: ast.BinOp) -> ast.expr:
-    if type(node.op) not in PYTHON_OPERATORS:
-        raise refused(node, "this operator is not supported in formulas")
-    left, right = _check_operand(node.left), _check_operand(node.right)
-    return _computed(ast.BinOp(left, node.op, right), node.op, [left, right])
+    chain = _as_chain(node)
+    first = _check_operand(chain.first)
+    ops: list[ast.operator] = []
+    operands: list[ast.expr] = []
+    for op, operand in zip(chain.ops, chain.operands, strict=True):
+        if type(op) not in PYTHON_OPERATORS:
+            raise refused(node, "this operator is not supported in formulas")
+        checked = _check_operand(operand)
+        if not ops and isinstance(first, ast.Constant) and isinstance(checked, ast.Constant):
+            first = _computed(Chain(first, [op], [checked]), op, [first, checked])
+        else:
+            ops.append(op)
+            operands.append(checked)
+    return Chain(first, ops, operands) if ops else first
 
 
 def _check_operand(node: ast.expr) -> ast.expr:
@@ -101,7 +153,7 @@ def _check_compare(node: ast.Compare) -> ast.expr:
     """Turn a < b < c into (a < b) & (b < c)."""
     operands = [_check_operand(operand) for operand in [node.left, *node.comparators]]
     middle = operands[1:-1]
-    if any(isinstance(operand, ast.BinOp) and isinstance(operand.op, _LOGIC) for operand in middle):
+    if any(isinstance(operand, Chain) and isinstance(operand.ops[-1], _LOGIC) for operand in middle):
         # Python reads a > 1 & b < 2 as a > (1 & b) < 2, which nobody means.
         raise refused(node, "put parentheses around each comparison: (a > 1) & (b < 2)")
     if unknown := [kind for kind in node.ops if type(kind) not in PYTHON_OPERATORS]:
@@ -110,10 +162,7 @@ def _check_compare(node: ast.Compare) -> ast.expr:
         ast.Compare(left, [kind], [right])
         for left, kind, right in zip(operands, node.ops, operands[1:], strict=False)
     ]
-    result: ast.expr = pairs[0]
-    for pair in pairs[1:]:
-        result = ast.BinOp(result, ast.BitAnd(), pair)
-    return result
+    return Chain(pairs[0], [ast.BitAnd()] * len(pairs[1:]), [*pairs[1:]]) if pairs[1:] else pairs[0]
 
 
 def _check_list(node: ast.List | ast.Tuple) -> ast.expr:
@@ -122,33 +171,49 @@ def _check_list(node: ast.List | ast.Tuple) -> ast.expr:
 
 def _check_call(node: ast.Call) -> ast.expr:
     name = _dotted_name(node.func)
+    arguments = node.args
     if name not in NUMPY_FUNCTIONS.functions:
-        raise refused(node.func, _why_not(name))
+        if not isinstance(node.func, ast.Attribute) or name.partition(".")[0] in MODULES:
+            raise refused(node.func, _why_not(name))
+        if node.func.attr not in METHODS:
+            raise refused(node.func, f"there is no method {node.func.attr!r} in formulas")
+        name = METHODS[node.func.attr]
+        arguments = [node.func.value, *arguments]
     keywords = []
     for keyword in node.keywords:
         if keyword.arg not in KEYWORDS.split():
             raise refused(node, f"keyword {keyword.arg!r} is not supported in formulas")
-        keywords.append(ast.keyword(keyword.arg, _check_argument(keyword.value)))
-    arguments = node.args
-    if name == "ak.values_astype" and len(arguments) == 2:
-        arguments = [check_syntax(arguments[0]), _check_type(arguments[1])]
-    else:
-        arguments = [_check_argument(argument) for argument in arguments]
-    return ast.Call(ast.Name(name, ast.Load()), arguments, keywords)
+        keywords.append(ast.keyword(keyword.arg, _check_option(keyword.arg, keyword.value)))
+    type_at = _TYPE_ARGUMENTS.get(name)
+    checked = [
+        _check_type(argument) if position == type_at else _check_argument(argument)
+        for position, argument in enumerate(arguments)
+    ]
+    return ast.Call(ast.Name(name, ast.Load()), checked, keywords)
+
+
+def _check_option(name: str, node: ast.expr) -> ast.expr:
+    if name in {"dtype", "to"}:
+        return _check_type(node)
+    if name == "side":
+        if not isinstance(node, ast.Constant) or node.value not in SIDES:
+            raise refused(node, f"side must be {' or '.join(map(repr, SIDES))}")
+        return node
+    return _check_argument(node)
 
 
 def _check_argument(node: ast.expr) -> ast.expr:
     is_none = isinstance(node, ast.Constant) and node.value is None
-    return node if is_none else check_syntax(node)  # axis=None, a_min=None
+    return node if is_none else check_syntax(node)  # axis=None, a_min=None, [:, None]
 
 
 def _check_type(node: ast.expr) -> ast.expr:
     name = _dotted_name(node).removeprefix("np.").removesuffix("_")
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         name = node.value
-    if name not in TYPE_NAMES.split():
+    if name not in TYPES:
         raise refused(node, f"is not a type; allowed are {TYPE_NAMES}")
-    return ast.Constant(name)
+    return ast.Constant(TYPES[name])
 
 
 def _check_subscript(node: ast.Subscript) -> ast.expr:
@@ -159,6 +224,10 @@ def _check_subscript(node: ast.Subscript) -> ast.expr:
 
 
 def _check_index(node: ast.expr) -> ast.expr:
+    if _dotted_name(node) == "np.newaxis":
+        return ast.Constant(None)
+    if isinstance(node, ast.Constant) and node.value is ...:
+        return node
     if not isinstance(node, ast.Slice):
         return _check_argument(node)
     bounds = [bound and _check_argument(bound) for bound in (node.lower, node.upper, node.step)]
@@ -174,12 +243,15 @@ def _check_index(node: ast.expr) -> ast.expr:
 
 def _dotted_name(node: ast.expr) -> str:
     """Return np.log for numpy.log; an empty string if the node is not a dotted name."""
-    if isinstance(node, ast.Name):
-        return MODULES.get(node.id, node.id)
-    if isinstance(node, ast.Attribute):
-        base = _dotted_name(node.value)
-        return f"{base}.{node.attr}" if base else ""
-    return ""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    parts.append(MODULES.get(node.id, node.id))
+    # awkward 0 had the functions of jagged arrays in a class
+    return ".".join(part for part in parts[::-1] if part != "JaggedArray" or parts[-1] != "ak")
 
 
 def function_name(node: ast.expr) -> str:
@@ -194,19 +266,45 @@ def _why_not(name: str) -> str:
     if reason:
         return f"cannot be used in formulas: {reason}"
     known = [*NUMPY_FUNCTIONS.functions, *CONSTANTS]
-    return f"is not among the functions that formulas may use{did_you_mean(name, known)}"
+    module, _, function = name.rpartition(".")
+    other = f"{'np' if module == 'ak' else 'ak'}.{function}"
+    hint = did_you_mean(other if other in known else name, known, cutoff=0.8)
+    return f"is not among the functions that formulas may use{hint}"
 
 
 def refused(node: ast.expr, reason: str) -> ConfigError:
     """Return an error that quotes a part of a formula."""
-    return ConfigError(f"`{shorten(ast.unparse(node))}` in a formula: {reason}")
+    return ConfigError(f"`{quote(node)}` in a formula: {reason}")
+
+
+def quote(node: ast.expr) -> str:
+    """Return a part of a formula as text that fits into a message."""
+    return shorten(ast.unparse(_quotable(node)))
+
+
+def _quotable(node: Any) -> Any:
+    """Return a copy of a tree with chains in Python's way, cut where the text is cut anyway."""
+    if isinstance(node, list):
+        return [_quotable(part) for part in node]
+    if isinstance(node, ast.BinOp):
+        node = _as_chain(node)
+    if isinstance(node, Chain):
+        result = _quotable(node.first)
+        for op, operand in zip(node.ops[:MAX_QUOTE], node.operands, strict=False):
+            result = ast.BinOp(result, op, _quotable(operand))
+        return result
+    if not isinstance(node, ast.AST):
+        return node
+    return type(node)(**{name: _quotable(part) for name, part in ast.iter_fields(node)})
 
 
 def shorten(text: str) -> str:
     """Shorten a quotation to fit into a message."""
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return text if len(text) <= MAX_QUOTE else f"{text[: MAX_QUOTE - 3]}..."
 
 
+# functions -> the position of an argument that is a type
+_TYPE_ARGUMENTS = {"ak.values_astype": 1, "_pad": 3, "_repeat_pad": 2}
 _LOGIC = (ast.BitAnd, ast.BitOr, ast.BitXor)
 _WORDS = {ast.In: "in", ast.NotIn: "not in", ast.Is: "is", ast.IsNot: "is not"}
 _REASONS: Mapping[type[ast.expr], str] = {

@@ -17,7 +17,7 @@ from partt.atomic_files import atomic_path
 from partt.data.config.data_config import DataConfig
 from partt.data.files.info import FileInfo
 from partt.data.jet_batch import PER_JET, JetBatch
-from partt.errors import OutputError
+from partt.errors import OutputError, without_secrets
 from partt.jet_inputs import Collection, JetInputs
 
 LAYOUT = 3  # to be increased when the meaning of a stored tensor changes
@@ -35,7 +35,8 @@ class BatchCache:
 
     def path(self, file: FileInfo, start: int, stop: int) -> Path:
         """Return the path of a chunk of a file."""
-        return self.folder / f"{_digest(file.url, file.tree, file.identity, start, stop)}.safetensors"
+        url = without_secrets(file.url)  # a new token is not a new file
+        return self.folder / f"{_digest(url, file.tree, file.identity, start, stop)}.safetensors"
 
     def save(self, path: Path, batch: JetBatch) -> None:
         """Write a batch, and a digest of its contents; if that fails, `fault` says why and jobs continue."""

@@ -32,6 +32,13 @@ class JetIndex:
         """Number of selected jets of all files."""
         return sum(chunk.num_jets for chunk in self.chunks)
 
+    @property
+    def jets_by_file(self) -> list[int]:
+        """Number of selected jets of each file."""
+        files = [chunk.file for chunk in self.chunks]
+        counts = np.bincount(files, [chunk.num_jets for chunk in self.chunks], len(self.class_counts))
+        return [int(count) for count in counts]
+
 
 def build_index(source: JetSource, progress: Progress | None = None) -> JetIndex:
     """Index one source."""
@@ -77,7 +84,8 @@ class _Counter:
         if source.split is not None:
             part = source.split.contains(file.url, entries)
             entries, labels, weights = entries[part], labels[part], weights[part]
-        self.class_counts[number] = np.bincount(labels, minlength=self.class_counts.shape[1])
+        num_classes = self.class_counts.shape[1]
+        self.class_counts[number] = np.bincount(labels, minlength=num_classes)[:num_classes]
         self.sum_weights += weights.sum()
         self.num_jets += len(weights)
         for start, stop in file.chunks:
@@ -88,16 +96,17 @@ class _Counter:
 
     def index(self, bad: Sequence[BadFile]) -> JetIndex:
         """Return the index; no jets, or no positive weight, are an error."""
-        _check_totals(self.source, self.class_counts, self.sum_weights, bad)
+        _check_totals(self.source, self.class_counts, self.num_jets, self.sum_weights, bad)
         mean_weight = self.sum_weights / max(self.num_jets, 1)
         return JetIndex(tuple(self.chunks), self.class_counts, mean_weight, tuple(bad))
 
 
 def _scan_file(source: JetSource, file: FileInfo) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield entries, labels and weights (float64) of a file's selected jets."""
-    for selected in scan(source.config, file):
-        weights = jet_weights(source.config, selected)
-        yield selected.entries, labels_of(source.config, selected), weights.astype(np.float64)
+    """Yield entries, labels (0 if there are no classes) and weights (float64) of a file's selected jets."""
+    config = source.config
+    for selected in scan(config, file):
+        labels = labels_of(config, selected) if config.class_names else np.zeros(selected.num_jets, np.int64)
+        yield selected.entries, labels, jet_weights(config, selected).astype(np.float64)
 
 
 def _joined(parts: Sequence[tuple[Array, Array, Array]]) -> tuple[Array, Array, Array]:
@@ -114,9 +123,12 @@ def _main_class(labels: Array) -> str:
 
 
 def _check_totals(
-    source: JetSource, class_counts: npt.NDArray[np.int64], sum_weights: float, bad: Sequence[BadFile]
+    source: JetSource,
+    class_counts: npt.NDArray[np.int64],
+    num_jets: int,
+    sum_weights: float,
+    bad: Sequence[BadFile],
 ) -> None:
-    num_jets = int(class_counts.sum())
     if num_jets == 0 and source.split is not None:
         raise DataError(f"no jets are left for {source.split.describe()}; use more files or other fractions")
     if num_jets == 0:

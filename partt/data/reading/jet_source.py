@@ -25,6 +25,7 @@ from partt.data.variables import (
     read_variables,
     require_branches,
     select,
+    targets_of,
     weights_of,
 )
 from partt.errors import DataError
@@ -193,4 +194,10 @@ def _read_from_file(source: JetSource, file: FileInfo, start: int, stop: int) ->
     config = source.config
     variables = read_variables(config, names_for(config, "train"), file, start, stop)
     selected = select(config, variables, "train")
-    return pack(config, selected, labels=labels_of(config, selected), weights=jet_weights(config, selected))
+    return pack(
+        config,
+        selected,
+        labels=labels_of(config, selected) if config.class_names else None,
+        targets=targets_of(config, selected),
+        weights=jet_weights(config, selected),
+    )

@@ -96,7 +96,12 @@ def write_figure(figure: Figure, folder: Path, name: str) -> str:
     figure.set_layout_engine("none")  # keep the layout: computing it again takes longer than drawing
     for suffix in ("pdf", "png"):
         with atomic_path(folder / f"{name}.{suffix}") as temporary:
-            figure.savefig(temporary, dpi=150)
+            temporary.write_bytes(_rendered(figure, suffix))
+    return f"data:image/svg+xml;base64,{base64.b64encode(_rendered(figure, 'svg')).decode()}"
+
+
+def _rendered(figure: Figure, suffix: str) -> bytes:
+    """Draw to memory: on a full disk, matplotlib would end the process."""
     sink = io.BytesIO()
-    figure.savefig(sink, format="svg")
-    return f"data:image/svg+xml;base64,{base64.b64encode(sink.getvalue()).decode()}"
+    figure.savefig(sink, format=suffix, dpi=150)
+    return sink.getvalue()

@@ -1,17 +1,24 @@
-"""Let malloc keep freed memory for the next tensors, instead of returning it to the system.
+"""Let malloc keep freed memory for the next tensors, in one piece, instead of returning it to the system.
 
 glibc returns large freed blocks at once; the next tensor of the same size then waits for the kernel to map
 and clear its pages. That costs a fifth of the time of a training step (benchmarks/bench_model.py).
 
-This is a setting of the whole process, and it stays until the process ends: results do not depend on it. Only
-this module changes it, when a training run or the scoring of jets starts.
+Small blocks that live long would break up what is kept, so that large tensors no longer fit and the heap
+grows. oneDNN makes such blocks: it compiles a kernel for every new size of a tensor and keeps the last 1024.
+In training sizes are new in every step (pairs of particles of a batch), and most kernels are never used again
+(benchmarks/bench_memory.py).
+
+These are settings of the whole process, and they stay until it ends: results do not depend on them. Only this
+module changes them, when a training run or the scoring of jets starts.
 """
 
 import ctypes
+import os
 from functools import cache
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # malloc.h
 _MEGABYTE = 1 << 20
+_KERNELS = "64"  # more than one step uses again; compiling a GELU takes 0.2 ms
 
 
 @cache
@@ -24,3 +31,11 @@ def keep_freed_memory() -> bool:
     # than a tensor of all pairs, so allow no such blocks.
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2000 * _MEGABYTE), (_M_TOP_PAD, 64 * _MEGABYTE))
     return all(mallopt(option, value) for option, value in settings)
+
+
+def keep_few_kernels() -> None:
+    """Let oneDNN keep few kernels, for training; it reads this once, when it computes for the first time.
+
+    Scoring keeps more: its sizes repeat, and compiling a linear layer takes milliseconds.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _KERNELS)

@@ -21,7 +21,7 @@ from partt.simulation.detector.calorimeter import (
 )
 from partt.simulation.detector.propagation import propagate
 from partt.simulation.detector.tracking import efficiency, impact_parameter_widths
-from partt.simulation.generator import NEUTRINOS, Events, Floats, Integers
+from partt.simulation.generator import Events, Floats, Integers, visible
 
 
 class Kind(IntEnum):
@@ -60,6 +60,9 @@ class Candidates(_Columns):
     dz_error: Floats
     charge: Floats
     kind: Integers
+    particle: Integers  # row of the events; -1 for neutral candidates, which may be several particles
+    d0_shift: Floats  # measured - true
+    dz_shift: Floats
 
     def __len__(self) -> int:
         """Return the number of candidates."""
@@ -71,6 +74,7 @@ class Stable(_Columns):
     """Stable particles in the detector, with their momenta at the point of closest approach."""
 
     event: Integers  # (P,)
+    particle: Integers  # row of the events
     pid: Integers
     charge: Floats
     pt: Floats
@@ -100,8 +104,8 @@ class DetectorModel:
         d0_error, dz_error = impact_parameter_widths(
             self.detector.impact_parameters, np.abs(np.arcsinh(tracks.pz / tracks.pt)), tracks.pt
         )
-        d0 = tracks.d0 + d0_error * random.standard_normal(len(tracks.d0))
-        dz = tracks.dz + dz_error * random.standard_normal(len(tracks.dz))
+        d0_shift = d0_error * random.standard_normal(len(tracks.d0))
+        dz_shift = dz_error * random.standard_normal(len(tracks.dz))
 
         photons = _flow(card.ecal, self.ecal_grid, stable, tracks, random)
         tracks = _scale(tracks, photons.track_scale)
@@ -116,17 +120,20 @@ class DetectorModel:
             energy=tracks.energy,
             mass=tracks.mass,
             end_eta=tracks.end_eta,
-            d0=d0,
+            d0=tracks.d0 + d0_shift,
             d0_error=d0_error,
-            dz=dz,
+            dz=tracks.dz + dz_shift,
             dz_error=dz_error,
             charge=tracks.charge,
             kind=_track_kind(tracks.pid),
+            particle=tracks.particle,
+            d0_shift=d0_shift,
+            dz_shift=dz_shift,
         ).take(tracks.pt > 0)
         return _merge(charged, _neutral(photons, Kind.PHOTON), _neutral(neutral_hadrons, Kind.NEUTRAL_HADRON))
 
     def _stable_particles(self, events: Events) -> Stable:
-        rows = np.flatnonzero((events.status > 0) & ~np.isin(np.abs(events.pid), NEUTRINOS))
+        rows = visible(events)
         pid = events.pid[rows]
         charge = charges(pid)
         px, py, pz = events.px[rows], events.py[rows], events.pz[rows]
@@ -134,6 +141,7 @@ class DetectorModel:
         trajectories = propagate(self.detector.card.solenoid, charge, vertex, np.stack([px, py, pz]))
         return Stable(
             event=events.event[rows],
+            particle=rows,
             pid=pid,
             charge=charge,
             pt=np.hypot(px, py),
@@ -213,6 +221,9 @@ def _neutral(flow: EnergyFlow, kind: Kind) -> Candidates:
         dz_error=zero,
         charge=zero,
         kind=np.full(len(pt), kind, dtype=np.int64),
+        particle=np.full(len(pt), -1),
+        d0_shift=zero,
+        dz_shift=zero,
     )
 
 

@@ -1,0 +1,43 @@
+"""Names of classes that a data config gives by number only."""
+
+from collections.abc import Sequence
+
+from partt.data.config.data_config import DataConfig
+from partt.data.files.lists import InputFile
+from partt.data.reading.jet_source import BadFilePolicy, open_files
+from partt.data.variables import name_classes, names_for
+from partt.errors import ConfigError
+from partt.training.job import ReadingOptions
+from partt.training.recipe import Recipe
+
+
+def with_class_names(
+    recipe: Recipe, config: DataConfig, files: Sequence[InputFile], reading: ReadingOptions
+) -> DataConfig:
+    """Return the config with names of its classes, if it has none but can have some.
+
+    The names are those of the recipe, or class_0, class_1, ... up to the largest class number in the files.
+    """
+    if config.class_names:
+        if recipe.class_names is not None:
+            raise ConfigError(f"class_names: {recipe.data_config} has names of its own; remove this key")
+        return config
+    policy = BadFilePolicy(reading.on_bad_file == "skip", reading.max_bad_fraction)
+    if recipe.class_names is not None:
+        return name_classes(config, (), recipe.class_names)
+    opened, _ = open_files(files, config, names_for(config, "train"), policy)
+    return name_classes(config, [file for _, file in opened])
+
+
+def naming_notices(recipe: Recipe, config: DataConfig) -> list[str]:
+    """Return which names were made up."""
+    names = config.labels.names or ()
+    made_up = tuple(f"class_{number}" for number in range(len(names)))
+    if not names or recipe.class_names is not None or names != made_up:
+        return []
+    text = (
+        f"the data config gives the class by number ({config.labels.class_number}), without names: the "
+        f"{len(names)} classes are called class_0 to class_{len(names) - 1}; `class_names` in the recipe, or "
+        "`labels.names` in the data config, gives them others"
+    )
+    return [text]
