@@ -1,6 +1,7 @@
 """Trace a tagger into an ONNX model for any number of jets and particles."""
 
 import copy
+import io
 import logging
 import warnings
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from partt.errors import ConfigError
 from partt.exporting.graph import RawTagger, StandardisedTagger
+from partt.model.foreign_code import blamed_on
 from partt.tagger.onnx_file import import_onnx, output_names
 from partt.tagger.onnx_inputs import JETS, Axes, InputKind, input_axes
 from partt.tagger.tagger_file import TorchTagger
@@ -36,7 +38,14 @@ def trace(tagger: TorchTagger, inputs: InputKind, opset: int) -> Any:
         module = StandardisedTagger(tagger)
     outputs = output_names(inputs, tagger.class_names)
     axes = input_axes(inputs, tagger.data_config, tagger.reference_jets)
-    model = _export(module.eval(), axes, len(outputs), tagger.network.backbone.min_slots, opset)
+    num_slots, file = tagger.network.backbone.min_slots, tagger.network_file
+    try:
+        model = _export(module.eval(), axes, len(outputs), num_slots, opset)
+    except Exception:
+        if file is None:
+            raise
+        with blamed_on(file.path):
+            model = _export_script(module.eval(), axes, len(outputs), opset)
     _clear_metadata(model)
     _name_outputs(model, outputs)
     _name_axes(model, axes)
@@ -46,13 +55,8 @@ def trace(tagger: TorchTagger, inputs: InputKind, opset: int) -> Any:
 
 
 def _export(module: nn.Module, axes: Axes, num_outputs: int, num_slots: int, opset: int) -> Any:
-    sizes = {JETS: NUM_EXAMPLES} | {
-        axis: EXAMPLE_SLOTS + number for number, axis in enumerate(_particle_axes(axes))
-    }
-    example = {
-        name: torch.zeros([axis if isinstance(axis, int) else sizes[axis] for axis in shape])
-        for name, shape in axes.items()
-    }
+    sizes = _example_sizes(axes)
+    example = _example(axes)
     # torch need not handle fewer: `_pad_inputs` adds slots, and the comparison tests 0 particles and 1 jet.
     dimensions = {
         axis: torch.export.Dim(f"axis{number}", min=2 if axis == JETS else max(3, num_slots))
@@ -77,6 +81,54 @@ def _export(module: nn.Module, axes: Axes, num_outputs: int, num_slots: int, ops
     if exported is None:
         raise AssertionError("torch.onnx.export returned nothing")
     return exported.model_proto
+
+
+class _WithPlainArguments(nn.Module):
+    """The graph with an argument for each input."""
+
+    def __init__(self, module: nn.Module, names: list[str]) -> None:
+        super().__init__()
+        self.module = module
+        self.names = names
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.module(dict(zip(self.names, inputs, strict=True)))
+
+
+def _export_script(module: nn.Module, axes: Axes, num_outputs: int, opset: int) -> Any:
+    """Export by TorchScript, as weaver-core does, for modules that were written for that.
+
+    It records one pass, so a module that branches by values is exported wrongly; the comparison finds that.
+    """
+    buffer = io.BytesIO()
+    with _quiet(), torch.no_grad():
+        torch.onnx.export(
+            _WithPlainArguments(module, list(axes)).eval(),
+            tuple(_example(axes).values()),
+            buffer,  # type: ignore[arg-type]
+            dynamo=False,
+            input_names=list(axes),
+            output_names=[f"{OUTPUT}{number}" for number in range(num_outputs)],
+            dynamic_axes={
+                name: {position: axis for position, axis in enumerate(shape) if isinstance(axis, str)}
+                for name, shape in axes.items()
+            },
+            opset_version=opset,
+        )
+    return import_onnx("onnx").load_from_string(buffer.getvalue())
+
+
+def _example_sizes(axes: Axes) -> dict[str, int]:
+    sizes = {axis: EXAMPLE_SLOTS + number for number, axis in enumerate(_particle_axes(axes))}
+    return {JETS: NUM_EXAMPLES} | sizes
+
+
+def _example(axes: Axes) -> dict[str, Tensor]:
+    sizes = _example_sizes(axes)
+    return {
+        name: torch.zeros([axis if isinstance(axis, int) else sizes[axis] for axis in shape])
+        for name, shape in axes.items()
+    }
 
 
 @contextmanager

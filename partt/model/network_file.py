@@ -49,7 +49,7 @@ def read_network_file(path: str | Path) -> NetworkFile:
     """Read a network file; nothing of it is run."""
     contents = read_bounded(path, MAX_BYTES, error_type=ConfigError)
     try:
-        return NetworkFile(Path(path), contents.decode())
+        return NetworkFile(Path(path).absolute(), contents.decode())
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not Python code in UTF-8: {error}") from error
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from partt.config import Record, did_you_mean
 from partt.errors import ConfigError
-from partt.jet_inputs import InputShape, JetInputs, PaddedCollection, PaddedInputs
+from partt.jet_inputs import Collection, InputShape, JetInputs, PaddedCollection, PaddedInputs
 from partt.model.foreign_code import blamed_on, importing_beside, seeded_by_torch
 from partt.model.network import Backbone, Embeddings, Network, Outputs
 
@@ -112,6 +112,7 @@ class WeaverModule(Backbone):
     """The module of a weaver network file, in the place of a backbone: its embeddings are its outputs."""
 
     config: WeaverSettings
+    takes_jet_features = True
 
     def __init__(
         self, config: WeaverSettings, path: Path, get_model: Callable[..., Any], inputs: WeaverInputs
@@ -235,9 +236,7 @@ class WeaverNetwork(Network):
         with torch.inference_mode():
             logits, outputs = self(example)[self.head], twin(example)[self.head]
         gives_scores = torch.allclose(outputs, logits.softmax(dim=1), rtol=0, atol=SCORES_TOLERANCE)
-        if not gives_scores:
-            return twin
-        return _FromScores(self.name, twin.backbone, self.shape, self.head_sizes).eval()
+        return _ExportedNetwork(self, twin.backbone, gives_scores=gives_scores).eval()
 
     def num_rows(self, inputs: JetInputs) -> Tensor:
         """Return the number of slots of each jet (B,), whether they are filled or not."""
@@ -265,8 +264,46 @@ class WeaverNetwork(Network):
         return {name for name, _ in self.named_parameters() if name.rpartition(".")[0] in layers[-1:]}
 
 
-class _FromScores(WeaverNetwork):
-    """The module gives scores; their logarithms are logits."""
+class _ExportedNetwork(WeaverNetwork):
+    """The network as weaver-core exports it: scores are turned into logits.
+
+    Exported attention may give NaN for jets without particles, whose logits are those of torch.
+    """
+
+    of_empty_jet: Tensor | None
+
+    def __init__(self, network: WeaverNetwork, backbone: WeaverModule, *, gives_scores: bool) -> None:
+        super().__init__(network.name, backbone, network.shape, network.head_sizes)
+        self.gives_scores = gives_scores
+        empty: Tensor | None = None
+        if not network.shape.jet_features:  # all jets without particles are alike
+            with torch.no_grad():
+                empty = network(_empty_jet(network.shape))[network.head]
+        self.register_buffer("of_empty_jet", empty)
 
     def forward_padded(self, inputs: PaddedInputs) -> Outputs:
-        return {head: scores.log() for head, scores in super().forward_padded(inputs).items()}
+        outputs = super().forward_padded(inputs)[self.head]
+        logits = outputs.log() if self.gives_scores else outputs
+        if self.of_empty_jet is not None:
+            masks = [collection.mask for collection in inputs.collections.values()]
+            has_particles = torch.stack([mask.any(dim=1) for mask in masks]).any(dim=0)
+            logits = torch.where(has_particles[:, None], logits, self.of_empty_jet)
+        return {self.head: logits}
+
+
+def _empty_jet(shape: InputShape) -> JetInputs:
+    def rows(size: int) -> Tensor:
+        return torch.zeros(0, size)
+
+    return JetInputs(
+        {
+            name: Collection(
+                features=rows(item.num_features),
+                offsets=torch.zeros(2, dtype=torch.int64),
+                momenta=rows(4) if item.has_momenta else None,
+                points=rows(item.num_coordinates) if item.num_coordinates else None,
+                others={part: rows(size) for part, size in item.others.items()},
+            )
+            for name, item in shape.collections.items()
+        }
+    )

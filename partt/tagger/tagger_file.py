@@ -338,8 +338,9 @@ def _check_network_file(path: Path, header: _Header, given: NetworkFile | None) 
         raise ConfigError(f"{path} needs no network file, but --network {given.path} is given")
     if needed is not None and given is None:
         raise ConfigError(
-            f"{path} needs its network file {needed.name} (sha256 {needed.sha256}), which is code that a "
-            "tagger file does not contain: give it with --network, or as network_file in Python"
+            f"{path} needs its network file {needed.name} (sha256 {needed.sha256}), since a tagger file "
+            "contains no code: give it with --network, or as network_file of partt.load_tagger; a run folder "
+            "has a copy, network.py"
         )
     if needed is not None and given is not None and needed.sha256 != given.sha256:
         raise ConfigError(

@@ -327,7 +327,7 @@ def _prepare_folder(
 ) -> None:
     recipe, file = job.recipe.replace(data_config="data_config.yaml"), job.network_file
     texts = {
-        "recipe.yaml": (recipe if file is None else with_network_file(recipe, NETWORK_COPY)).to_yaml(),
+        "recipe.yaml": (recipe if file is None else with_network_file(recipe, file.path.name)).to_yaml(),
         "data_config.yaml": job.train.config.to_yaml(),
     }
     if file is not None:

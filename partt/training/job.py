@@ -85,7 +85,7 @@ class TrainingJob:
     def definition(self, num_processes: int) -> dict[str, Any]:
         """Return everything that decides the result, as JSON values."""
         recipe, file = self.recipe.model_dump(mode="json"), self.network_file
-        recipe["model"]["file"] = None  # wherever it is now: what counts is its hash
+        recipe["model"]["file"] = None if file is None else file.path.name  # wherever it is now
         return {
             "format_version": 1,
             "recipe": {key: value for key, value in recipe.items() if key not in NOT_DECISIVE},

@@ -9,6 +9,7 @@ from partt.data.jagged import Table, num_jets
 from partt.data.packing import pack
 from partt.data.variables import Variables
 from partt.errors import NumericalError
+from partt.model.foreign_code import blamed_on
 from partt.tagger.tagger_file import new_tagger, reference_outputs
 from partt.training.learner import Learner
 
@@ -21,13 +22,14 @@ def try_network_file(learner: Learner, jets: Table) -> None:
     job = learner.job
     if job.network_file is None:
         return
-    network, objective = copy.deepcopy(learner.network).cpu(), copy.deepcopy(job.objective).cpu()
+    with blamed_on(job.network_file.path):
+        network, objective = copy.deepcopy(learner.network).cpu(), copy.deepcopy(job.objective).cpu()
     config = job.train.config
     places = np.arange(2 * num_jets(jets)) % num_jets(jets)  # a BatchNorm needs two jets or more
     variables = Variables(jets, config.formulas, "training jets", np.arange(num_jets(jets))).take(places)
     labels = (np.arange(len(places)) % max(1, len(config.class_names))).astype(np.int64)
     targets = np.zeros((len(places), len(config.target_names)), dtype=np.float32)
-    batch = pack(config, variables, labels=labels, targets=targets).without_bad()
+    batch = pack(config, variables, labels=labels, targets=targets)  # inputs of bad jets are 0
     with torch.random.fork_rng(devices=[]):
         loss = objective(network.train(), batch).loss
         loss.backward()

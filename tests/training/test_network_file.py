@@ -63,7 +63,7 @@ def test_a_weaver_file_goes_the_whole_way(folder, capsys):
     assert copy.read_bytes() == (folder / "sums.py").read_bytes()
     definition = json.loads((folder / "run" / "run.json").read_text())
     assert definition["network_file"] == {"name": "sums.py", "sha256": read_network_file(copy).sha256}
-    assert load_recipe("run/recipe.yaml").model.file == "run/network.py"
+    assert load_recipe("run/recipe.yaml").model.file == "sums.py"  # not the copy
 
     # Neither the folder nor the tagger runs anything by itself, nor does another file.
     (folder / "other.py").write_text(WEAVER)
@@ -86,7 +86,7 @@ def test_a_weaver_file_goes_the_whole_way(folder, capsys):
 
 
 @pytest.mark.slow
-def test_an_exported_file_gives_the_same_scores(folder):
+def test_an_exported_file_gives_the_same_scores(folder, capsys):
     assert train("--set", "epochs=1") == 0
     assert main(["export", "run", "--network", "sums.py", "--out", "run.onnx"]) == 0
     for tagger, options in (("run", ["--network", "sums.py"]), ("run.onnx", [])):
@@ -95,6 +95,16 @@ def test_an_exported_file_gives_the_same_scores(folder):
     scores, exported = (columns(f"{name}_scores/jets.root") for name in ("run", "run.onnx"))
     for name in (name for name in scores if name.startswith("score_")):
         np.testing.assert_allclose(exported[name], scores[name], rtol=0, atol=1e-5)
+    text = WEAVER.replace(
+        "        momenta =",
+        "        if features.sum() > 0:\n            features = -features\n        momenta =",
+    )
+    write_network(folder, text, "branching.py")
+    assert train("--set", "epochs=1", network="branching.py", out="branching") == 0
+    capsys.readouterr()
+    assert main(["export", "branching", "--network", "branching.py", "--out", "branching.onnx"]) == 4
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "scores differ from torch's" in line
 
 
 def test_a_worker_gets_the_file_with_the_tagger(folder):
@@ -161,7 +171,7 @@ def test_weights_that_the_loss_does_not_get_are_said(folder, jet_file):
     code = run_network_file(read_network_file("sums.py"))
     job = open_job(recipe, config, [InputFile("", str(jet_file))], 0.25, seed=7, network_code=code)
     assert "does not get the weights of jets" in job.notices[0]
-    with pytest.raises(ConfigError, match="label_smoothing: not with the loss of sums.py"):
+    with pytest.raises(ConfigError, match="label_smoothing: not with the loss of .*sums.py"):
         file_job("sums.py", jet_file, label_smoothing=0.1)
 
 
@@ -238,22 +248,38 @@ def test_a_partt_file_goes_the_whole_way(folder, capsys):
 def test_fine_tuning_needs_the_same_file(folder, capsys):
     assert train("--set", "epochs=1") == 0
     config = load_data_config("jetclass_kin")
-    labels = {"type": "custom", "value": {"is_top": "label_Tbqq + label_Tbl"}, "names": ["other", "top"]}
-    (folder / "two.yaml").write_text(config.replace(labels=labels).to_yaml())
-    start = ["--init-from", "run", "--set", "epochs=1"]
-    two = ["--set", "data_config=two.yaml"]
-    # weaver-core's label_value has one entry for labels of type custom
-    (folder / "classes.py").write_text(
-        (folder / "sums.py").read_text().replace("len(data_config.label_value)", "2")
-    )
-    assert train(*start, *two, network="classes.py", out="tuned") == 2
+    labels = {"type": "simple", "value": ["label_QCD", "label_Hbb"]}
+    two = config.replace(labels=labels, selection="(label_QCD == 1) | (label_Hbb == 1)")
+    (folder / "two.yaml").write_text(two.to_yaml())
+    write_network(folder, WEAVER, "other.py")
+    start = ["--init-from", "run", "--set", "epochs=1", "--set", "data_config=two.yaml"]
+    assert train(*start, network="other.py", out="tuned") == 2
     assert "sha256" in capsys.readouterr().err
-    assert train(*start, out="same") == 0
-    assert "including the last layer" in capsys.readouterr().out
-    assert load_torch_tagger("run", "sums.py").network.last_layer_names == {
-        "backbone.module.last.weight",
-        "backbone.module.last.bias",
-    }
+    assert times_run(folder / "other.py") == 0
+    assert train(*start, "--set", "fine_tuning.freeze=[module.each.*]", out="tuned") == 0
+    assert "with a new last layer" in capsys.readouterr().out
+    before, after = (load_torch_tagger(name, "sums.py").network for name in ("run", "tuned"))
+    assert after.head_sizes == {"classes": 2}
+    assert torch.equal(after.backbone.module.each[0].weight, before.backbone.module.each[0].weight)
+
+
+def test_a_partt_file_may_have_a_network_of_its_own(folder, jet_file):
+    text = PARTT.replace("import Backbone, Embeddings", "import Backbone, Embeddings, Network").replace(
+        "KIND = NetworkKind(MeansConfig, Means)",
+        """
+class Halved(Network):
+    def outputs(self, embeddings):
+        return {name: values / 2 for name, values in super().outputs(embeddings).items()}
+
+
+KIND = NetworkKind(MeansConfig, Means, network=Halved)
+""",
+    )
+    job = file_job(write_network(folder, text, "halved.py"), jet_file)
+    network = job.new_network()
+    inputs = next(training_batches_of(job)).inputs
+    halves, embeddings = network(inputs)["classes"], network.embed(inputs)
+    assert torch.equal(2 * halves, network.heads["classes"](embeddings))
 
 
 MODEL_OF = "import torch\nfrom torch import nn\n\ndef get_model(data_config, **options):\n    {}\n"
