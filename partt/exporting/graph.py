@@ -96,7 +96,7 @@ def _collection(
         mask = mask & (torch.arange(mask.shape[1]) < groups.length)
     if groups.mask_variable is not None:
         kept = variables[groups.mask_variable]
-        mask = mask & (kept != 0) & ~kept.isnan()
+        mask = mask & (kept != 0) & (kept == kept)  # noqa: PLR0124 - NaN is not equal to itself
     blocks = {}
     for group in groups.groups:
         columns = [

@@ -1,0 +1,106 @@
+"""Taggers with several collections, jet-level inputs and masks: exported files have the scores of torch."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from kinds_of_configs import INPUTS, make_events, write_events
+
+from partt.config import parse_record
+from partt.data.config.data_config import DataConfig
+from partt.data.files.tables import read_columns
+from partt.data.jagged import Jagged, take
+from partt.data.variables import Variables
+from partt.errors import ConfigError
+from partt.exporting import proof
+from partt.exporting.export import export
+from partt.model.heads import CLASSES
+from partt.model.registry import build_network, network_config
+from partt.prediction.predict import predict
+from partt.tagger.onnx_file import load_onnx_tagger
+from partt.tagger.tagger_file import new_tagger
+from small_networks import SMALL_PART, randomise
+
+TOLERANCE = 1e-5
+NETWORKS = {
+    "pf and sv": ("part", SMALL_PART),
+    "jets only": ("mlp", {"widths": (8, 8)}),
+    "jets and particles": ("pfn", {"particle_widths": (16,), "jet_widths": (16,)}),
+    "mask from a branch": ("pfn", {"particle_widths": (16,), "jet_widths": (16,)}),
+    "mask from a formula": ("particlenet", {"convolutions": ((8, 8), (12,))}),
+    "cpf, npf, sv": ("pfn", {"particle_widths": (16,), "jet_widths": (16,)}),
+}
+
+
+# with a formula that can be exported, instead of one that cannot
+LEADING_MASS = "leading_mass: ak.sum(vertex_mass, axis=1)"
+CONFIGS = {kind: re.sub("leading_mass: .*", LEADING_MASS, text) for kind, text in INPUTS.items()}
+
+
+def events_with_masses(num_jets: int, seed: int):
+    """Return random jets; the mass of a pair of massless particles would be all rounding."""
+    events = make_events(num_jets, seed)
+    energy = events["cand_e"]
+    return events | {"cand_e": Jagged(energy.contents * 1.1, energy.offsets)}
+
+
+def tagger_of(kind: str):
+    config = parse_record(CONFIGS[kind], DataConfig, kind)
+    name, settings = NETWORKS[kind]
+    torch.manual_seed(1)
+    network = build_network(
+        name, network_config(name, settings), config.input_shape, {CLASSES: len(config.class_names)}
+    )
+    if name != "part":  # with other weights, rounding of the momenta would matter
+        randomise(network)
+    return new_tagger(network.eval(), config, events_with_masses(12, seed=5))
+
+
+@pytest.mark.parametrize("inputs", ["raw", "standardised"])
+@pytest.mark.parametrize("kind", [kind for kind in NETWORKS if kind != "cpf, npf, sv"])
+def test_scores_are_torchs(kind, inputs, tmp_path):
+    tagger = tagger_of(kind)
+    result = export(tagger, tmp_path / "m.onnx", inputs=inputs)
+    events = events_with_masses(80, seed=7)
+    variables = Variables(events, tagger.data_config.formulas, "test", np.arange(80))
+    expected = proof.torch_scores(tagger, events)
+    loaded = load_onnx_tagger(result.path)
+    np.testing.assert_allclose(loaded.tag(variables).probabilities, expected, rtol=0, atol=TOLERANCE)
+    alone = {name: take(column, np.array([3])) for name, column in events.items()}
+    variables = Variables(alone, tagger.data_config.formulas, "test", np.arange(1))
+    np.testing.assert_allclose(loaded.tag(variables).probabilities, expected[[3]], rtol=0, atol=TOLERANCE)
+
+
+def test_collections_have_inputs_of_their_own(tmp_path):
+    tagger = tagger_of("pf and sv")
+    raw = export(tagger, tmp_path / "raw.onnx").input_axes
+    assert raw["num_pf"] == raw["num_sv"] == ("jets",)
+    assert raw["cand_pt"] == ("jets", "pf")
+    assert raw["vertex_mass"] == ("jets", "sv")
+    assert "num_particles" not in raw
+    standardised = export(tagger, tmp_path / "s" / "m.onnx", inputs="standardised").input_axes
+    assert list(standardised) == list(tagger.data_config.group_order)
+    assert standardised["sv_features"] == ("jets", 2, "sv")
+    groups = export(tagger_of("jets only"), tmp_path / "j" / "m.onnx", inputs="standardised").input_axes
+    assert groups == {
+        "highlevel": ("jets", 3),
+        "score": ("jets",),
+        "global_features": ("jets", 2, 1),
+        "lead_features": ("jets", 2, 1),
+    }
+
+
+def test_collections_cut_out_of_the_same_branches(tmp_path):
+    """Formulas that choose particles are left to the program that runs the file."""
+    tagger = tagger_of("cpf, npf, sv")
+    with pytest.raises(ConfigError, match="cpf_.*cannot be exported.*--inputs standardised"):
+        export(tagger, tmp_path / "m.onnx")
+    result = export(tagger, tmp_path / "m.onnx", inputs="standardised")
+    jets = write_events(tmp_path / "jets.root", 60, seed=3)
+    scores = []
+    for one, name in ((tagger, "torch"), (load_onnx_tagger(result.path), "onnx")):
+        predict(one, jets, tmp_path / f"{name}.root")
+        columns = read_columns(str(tmp_path / f"{name}.root"), [f"score_{c}" for c in tagger.class_names])
+        scores.append(np.stack(list(columns.values())))
+    np.testing.assert_allclose(scores[1], scores[0], rtol=0, atol=TOLERANCE)
