@@ -6,13 +6,12 @@ G jets, P particles (padded; mask True = real).
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from partt.model.blocks import STYLES
 from partt.model.embeddings import PairEmbedding
 from partt.model.grouping import JetGroup, jet_of_row
-from partt.model.pairs import PairSet, diagonal, pack_pairs, square, triangle
+from partt.model.pairs import PairSet, all_pairs, diagonal, pack_pairs, square, triangle
 from partt.model.particle_transformer_config import ParticleTransformerConfig
 from partt.physics.pair_features import PAIR_FEATURE_SETS
 
@@ -52,11 +51,8 @@ class PairBias(PairEmbedding):
     def of_padded(self, momenta: Tensor, mask: Tensor | None) -> Tensor:
         """Return the bias (H, G, P, P) of padded jets, from momenta (G, P, 4) and mask (G, P)."""
         size, device = momenta.shape[1], momenta.device
-        if self.pairs == "ordered":
-            slots = torch.arange(size, device=device)
-            first, second = slots.repeat_interleave(size), slots.repeat(size)
-        else:
-            first, second = triangle(size, device)
+        ordered = self.pairs == "ordered"
+        first, second = all_pairs(size, device) if ordered else triangle(size, device)
         jets = None
         if self.features.of_jet:
             real = momenta if mask is None else momenta * mask[..., None]
@@ -64,7 +60,7 @@ class PairBias(PairEmbedding):
         features = self._features(momenta, first, second, jets)  # (G, N, F)
         bias: Tensor = self(features.flatten(0, 1))  # (H, G N)
         bias = bias.view(-1, *features.shape[:2])
-        if self.pairs != "ordered":
+        if not ordered:
             bias = bias.index_select(2, square(size, device).flatten())  # (H, G, P P)
         bias = bias.view(*bias.shape[:2], size, size)
         return bias.masked_fill(diagonal(size, device), 0) if self.pairs == "distinct" else bias

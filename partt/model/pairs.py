@@ -32,6 +32,12 @@ def square(size: int, device: torch.device) -> Tensor:
     return _positions(slots[:, None], slots, "symmetric", size)
 
 
+def all_pairs(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return i and j of all pairs below `size`, in the order 00 01 02 ... 10 11 12 ... (N,)."""
+    pair = torch.arange(size * size, device=device)
+    return pair // size, pair % size  # repeat_interleave cannot be exported
+
+
 def diagonal(size: int, device: torch.device) -> Tensor:
     """Return the mask of self pairs (P, P)."""
     slots = torch.arange(size, device=device)
