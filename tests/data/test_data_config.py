@@ -645,7 +645,7 @@ weights:
 @pytest.mark.parametrize(
     ("changes", "equal"),
     [
-        ("preprocess: {method: manual, data_fraction:}\n", "preprocess: {method: manual}\n"),
+        ("preprocess:\n  method: manual\n  data_fraction:\n", "preprocess: {method: manual}\n"),
         ("observers: [jet_pt, jet_eta, jet_pt]\n", "observers: [jet_pt, jet_eta]\n"),
         ("observers: jet_pt\n", "observers: [jet_pt]\n"),
         (f"{REWEIGHTING}  reweight_basewgt: false\n", REWEIGHTING),
