@@ -14,7 +14,7 @@ import uproot
 import yaml
 
 from jets import CLASSES, make_jets, write_jets
-from partt.config import shipped_file
+from partt.config import parse_record, shipped_file
 from partt.data.config.data_config import DataConfig, load_data_config
 from partt.data.files.lists import InputFile
 from partt.data.files.tables import read_columns, write_table
@@ -511,7 +511,15 @@ def test_the_cache_gives_the_same_batches(files, tmp_path):
 
 
 def test_a_batch_of_several_collections_and_targets_survives_the_cache(tmp_path):
-    """What data configs cannot ask for yet, but networks and objectives can use."""
+    text = """\
+inputs:
+  pf_features: {length: 9, vars: [a, b, c, d]}
+  pf_vectors: {length: 9, vars: [a, b, c, d]}
+  sv_features: {length: 9, vars: [v, w]}
+  sv_x: {length: 9, vars: [v]}
+  jet: {length: 1, vars: [p, q, r, s, t]}
+labels: {type: custom, value: {first: y, second: z}}
+"""
     random = torch.Generator().manual_seed(1)
     vertices = Collection(
         torch.randn(3, 2, generator=random), torch.tensor([0, 0, 2, 3]), others={"x": torch.ones(3, 1)}
@@ -527,7 +535,7 @@ def test_a_batch_of_several_collections_and_targets_survives_the_cache(tmp_path)
         targets=targets,
         **per_jet,
     )
-    cache = BatchCache(tmp_path, load_data_config("jetclass_kin"))
+    cache = BatchCache(tmp_path, parse_record(text, DataConfig, "config"))
     cache.save(tmp_path / "b.safetensors", batch)
     loaded = cache.load(tmp_path / "b.safetensors")
     joined = concatenate([loaded.slice(0, 1), loaded.take(np.array([1, 2]))])

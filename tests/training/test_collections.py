@@ -144,14 +144,12 @@ def test_names_of_the_recipe(folder):
 
 
 def test_a_network_for_one_collection_refuses_more(folder):
-    with pytest.raises(
-        ConfigError, match="PFN takes one collection of particles, found sv, pf, jet_features"
-    ):
+    with pytest.raises(ConfigError, match="PCNN takes one collection of particles, found sv, pf"):
         partt.train(
-            recipe(folder, "pfn"),
+            recipe(folder, "pcnn"),
             str(folder / "*.root"),
             validation=0.3,
-            out=folder / "pfn",
+            out=folder / "pcnn",
             num_workers=0,
             device="cpu",
         )

@@ -28,7 +28,7 @@ class BatchCache:
 
     def __init__(self, cache: Path, config: DataConfig) -> None:
         self.folder = cache / _digest(LAYOUT, config.to_yaml())
-        self.collections, self.jet_groups = tuple(config.collections), tuple(config.jet_groups)
+        self.collections, self.jet_groups = config.collections, tuple(config.jet_groups)
         self.fault = ""  # why the last chunk could not be written; then no more are
         self.is_reported = False
         self._verified: set[Path] = set()  # by this object: contents are hashed once, not in every pass
@@ -68,7 +68,7 @@ class BatchCache:
     def _from_tensors(self, tensors: Mapping[str, Tensor]) -> JetBatch:
         per_jet: dict[str, Any] = {name: tensors.get(name) for name in PER_JET}
         collections = {}
-        for name in self.collections:
+        for name, inputs in self.collections.items():
             own = {
                 key.removeprefix(start): tensor
                 for key, tensor in tensors.items()
@@ -79,11 +79,7 @@ class BatchCache:
                 offsets=own["offsets"],
                 momenta=own.get("momenta"),
                 points=own.get("points"),
-                others={
-                    key.removeprefix("others/"): rows
-                    for key, rows in own.items()
-                    if key.startswith("others/")
-                },
+                others={part: own[f"others/{part}"] for part in inputs.others},
             )
         jet_features = {name: tensors[f"jet/{name}"] for name in self.jet_groups}
         return JetBatch(inputs=JetInputs(collections, jet_features), **per_jet)
