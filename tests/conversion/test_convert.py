@@ -77,7 +77,8 @@ def test_top_landscape_as_pandas_writes_it(tmp_path, monkeypatch):
     for name, component in (("energy", "E"), ("px", "PX"), ("py", "PY"), ("pz", "PZ")):
         for jet, values in enumerate(jets_of(columns[f"part_{name}"])):
             row = [expected[f"{component}_{i}"][jet] for i in range(200) if expected[f"E_{i}"][jet] > 0]
-            assert values.tolist() == row
+            # sines and exponentials differ in the last bit from those of the machine that made the fixture
+            np.testing.assert_allclose(values, row, rtol=3e-7)
     assert columns["jet_nparticles"][3] == 0  # an event without particles is kept
     check_jets(columns)
 

@@ -213,7 +213,10 @@ def test_formulas_in_torch_are_numpys():
 
     columns = {name: formula for name, formula in formulas.items() if not formula.is_momenta}
     variables = Variables(jets, columns, "jets", np.arange(5))
-    in_torch = TorchVariables({name: padded(column) for name, column in jets.items()}, columns, mask)
+    axis_of = {name: "particles" for name, column in jets.items() if isinstance(column, Jagged)}
+    in_torch = TorchVariables(
+        {name: padded(column) for name, column in jets.items()}, columns, axis_of, {"particles": mask}
+    )
     for name in columns:
         expected, found = variables[name], in_torch[name]
         assert isinstance(expected, Jagged)
@@ -257,7 +260,9 @@ def test_formulas_are_numpys():
 )
 def test_what_torch_cannot_compute(formula, words):
     branches = {"part_px": torch.ones(2, 3), "jet_flag": torch.ones(2, dtype=torch.int32)}
-    variables = TorchVariables(branches, {"x": parse_formula(formula)}, torch.ones(2, 3, dtype=torch.bool))
+    axis_of = {name: "particles" for name, column in branches.items() if column.ndim == 2}
+    masks = {"particles": torch.ones(2, 3, dtype=torch.bool)}
+    variables = TorchVariables(branches, {"x": parse_formula(formula)}, axis_of, masks)
     with pytest.raises(ConfigError) as caught:
         variables["x"]
     assert all(text in str(caught.value) for text in ("x: ", formula, words, "--inputs standardised"))

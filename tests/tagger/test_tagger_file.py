@@ -345,7 +345,7 @@ def test_a_file_is_described_and_a_config_that_fits_is_named(tmp_path, capsys):
     assert (
         "Particle Transformer (part), 17 features, 4 pair features, 10 classes; of the data configs, " in said
     )
-    assert "jetclass_full would fit" in said
+    assert "jetclass_full, jetclass_mass would fit" in said
     torch.save(ParticleTransformer(7, 3, version=3, **SMALL_WEAVER).state_dict(), tmp_path / "w.pt")
     assert (
         main(["import-weaver", str(tmp_path / "w.pt"), "--features", "kin", "--out", str(tmp_path / "t")])
