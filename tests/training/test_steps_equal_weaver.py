@@ -43,9 +43,8 @@ MODEL = {
 
 def jets_of_equal_length(config):
     """Return the config with jets cut to the same length, and shorter ones left out."""
-    inputs = config.inputs
-    groups = {name: group.replace(length=LENGTH) for name, group in inputs.groups.items()}
-    return config.replace(inputs=inputs.replace(**groups), selection=f"jet_nparticles >= {LENGTH}")
+    groups = {name: group.replace(length=LENGTH) for name, group in config.inputs.items()}
+    return config.replace(inputs=groups, selection=f"jet_nparticles >= {LENGTH}")
 
 
 def weaver_twin(model, num_features, head="classes", num_outputs=10):
