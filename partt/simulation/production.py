@@ -153,7 +153,8 @@ def _check_mass_range(mass_range: tuple[float, float], labels: Sequence[str]) ->
     processes = [BY_LABEL[label] for label in labels if has_mass_range(BY_LABEL[label])]
     if not MIN_MASS <= low < high <= MAX_MASS:
         raise ConfigError(
-            f"mass range {low:g}:{high:g}: should be two masses from {MIN_MASS:g} to {MAX_MASS:g} GeV"
+            f"mass range {low:g}:{high:g}: should be two masses from {MIN_MASS:g} to {MAX_MASS:g} GeV, "
+            "the lower one first"
         )
     if not processes:
         raise ConfigError(f"classes {', '.join(labels)}: a mass range is for classes of H, W and Z jets")
