@@ -72,6 +72,11 @@ class Task(Record):
         return self
 
     @property
+    def is_regression(self) -> bool:
+        """Whether it predicts a target."""
+        return self.kind in {"value", "gaussian", "quantiles"}
+
+    @property
     def num_values(self) -> int:
         """K, the numbers that describe the target."""
         return {"classes": self.num_classes, "value": 1, "gaussian": 2, "quantiles": len(self.quantiles)}[
