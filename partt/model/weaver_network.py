@@ -256,14 +256,15 @@ class WeaverNetwork(Network):
         return {self.head: self.num_outputs}
 
     @property
-    def last_layer_names(self) -> set[str]:
-        """The names of the parameters of the last layer with as many outputs as the head."""
+    def last_layers(self) -> dict[str, set[str]]:
+        """Its head -> the names of the parameters of the last layer with as many outputs."""
         layers = [
             name
             for name, part in self.named_modules()
             if isinstance(part, nn.Linear | nn.Conv1d) and len(part.weight) == self.num_outputs
         ]
-        return {name for name, _ in self.named_parameters() if name.rpartition(".")[0] in layers[-1:]}
+        names = {name for name, _ in self.named_parameters() if name.rpartition(".")[0] in layers[-1:]}
+        return {self.head: names}
 
 
 class _ExportedNetwork(WeaverNetwork):
