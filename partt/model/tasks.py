@@ -15,7 +15,7 @@ from partt.config import Record
 from partt.model.config_types import CLASSES, Width
 
 if TYPE_CHECKING:  # evaluation, which reads tasks, does without torch
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
@@ -132,3 +132,17 @@ class Task(Record):
 def classes_task(num_classes: int) -> Task:
     """Return the task of the classes of a data config."""
     return Task(name=CLASSES, kind="classes", num_classes=num_classes)
+
+
+def fault_of(tasks: "Sequence[Task]", num_classes: int) -> str | None:
+    """Say why tasks of a foreign file cannot be those of a tagger with these classes; None if they can."""
+    names = [task.name for task in tasks]
+    for task in tasks:
+        fits = (task.kind == CLASSES) == (task.name == CLASSES) and names.count(task.name) == 1
+        if task.is_regression:
+            fits &= not task.per_class or (CLASSES in names and task.num_classes == num_classes)
+        elif task.kind == CLASSES:
+            fits &= task.num_classes == num_classes
+        if not fits:
+            return f"the task {task.name[:100]} does not fit the classes and the other tasks"
+    return None

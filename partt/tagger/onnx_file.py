@@ -28,7 +28,7 @@ from partt.data.jet_batch import Positions
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError, ParttError
 from partt.model.task_columns import task_columns
-from partt.model.tasks import Task, classes_task
+from partt.model.tasks import Task, classes_task, fault_of
 from partt.regular_files import read_bounded
 from partt.tagger.inference import BatchScores, Each, TaggedJets, classes_of, score_jets
 from partt.tagger.onnx_inputs import Feed, Floats, InputKind, feeder, session_axes
@@ -187,6 +187,9 @@ def load_onnx_tagger(path: str | Path) -> OnnxTagger:
         raise DataError(f"{path} is damaged: its metadata cannot be read ({detail})") from error
     config = parse_record(header.data_config, DataConfig, source=f"{path} (data config)")
     tasks = header.tasks or (classes_task(len(config.class_names)),)
+    fault = fault_of(tasks, len(config.class_names))
+    if fault is not None:
+        raise DataError(f"{path} is damaged: {fault}")
     if list(classes_of(config, tasks)) != header.class_names:
         raise DataError(f"{path} is damaged: the classes of its header and of its data config differ")
     try:

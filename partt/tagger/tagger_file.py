@@ -45,7 +45,7 @@ from partt.model.network_file import NetworkFile, run_network_file
 from partt.model.registry import build_network, network_config, network_kind
 from partt.model.state_dicts import renamed_from_format_1, with_prefix, without_prefix
 from partt.model.task_columns import predicted_columns
-from partt.model.tasks import Task, classes_task
+from partt.model.tasks import Task, classes_task, fault_of
 from partt.regular_files import require_regular
 from partt.tagger.inference import BatchScores, Each, TaggedJets, score_jets
 from partt.tagger.tagger import Tagger
@@ -377,6 +377,9 @@ def _build(
     shape, heads = data_config.input_shape, header.heads or {CLASSES: len(header.class_names)}
     if heads.get(CLASSES, len(header.class_names)) != len(header.class_names):
         raise DataError(f"{path} is damaged: {heads[CLASSES]} outputs for {len(header.class_names)} classes")
+    fault = fault_of(header.tasks or (), len(header.class_names))
+    if fault is not None:
+        raise DataError(f"{path} is damaged: {fault}")
     for task in header.tasks or ():
         if heads.get(task.name) != task.num_outputs or task.num_classes not in {0, len(header.class_names)}:
             raise DataError(f"{path} is damaged: the outputs of {task.name[:100]} do not fit its head")
