@@ -76,7 +76,8 @@ class Variables(Mapping[str, Column]):
 
 def names_for(config: DataConfig, purpose: Purpose) -> set[str]:
     """Return the variables to read from every file; prediction needs observers, but no labels."""
-    others = config.observers if purpose == "predict" else config.target_variables
+    of_particles = [label.value for label in config.particle_labels.values()]
+    others = config.observers if purpose == "predict" else (*config.target_variables, *of_particles)
     return {*config.input_names, *others} | names_for_index(config, purpose)
 
 

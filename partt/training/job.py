@@ -150,6 +150,7 @@ def open_job(
     is_from_recipe = objective is None
     objective = objective or make_objective(recipe, config)
     recipe = recipe.replace(metric=objective.metric(recipe.metric).name)
+    config = config.with_particle_labels(objective.particle_labels)  # others need not be in the files
 
     def opened(files: Sequence[InputFile], data_config: DataConfig) -> JetSource:
         return open_source(

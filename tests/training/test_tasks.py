@@ -26,6 +26,7 @@ from small_networks import SMALL
 from training_jobs import TINY_RECIPE, run_job, stop_after, tiny_job, tiny_recipe
 
 TARGETS = {"mass": "jet_sdmass", "mass_mask": "jet_nparticles > 20", "ln_pt": "np.log(jet_pt)"}
+FAR = {"value": "np.where(part_deltaR > 1, part_charge > 0, -1)", "names": ["other", "positive"]}
 PFN = {"name": "pfn", "settings": {key: list(value) for key, value in SMALL["pfn"][1].items()}}
 
 
@@ -35,9 +36,9 @@ def config_with(labels) -> DataConfig:
 
 
 def config_with_targets(**changes) -> DataConfig:
-    """Return a config of ten classes, the mass of some jets, and ln pT of all."""
-    flags = [f"label_{name}" for name in CLASSES]
-    return config_with({"type": "hybrid", "value": flags, "value_custom": {**TARGETS, **changes}})
+    """Return a config of ten classes, the mass of some jets, ln pT of all, and the class of a few particles."""
+    labels = {"type": "hybrid", "value": [f"label_{name}" for name in CLASSES], "particles": {"far": FAR}}
+    return config_with({**labels, "value_custom": {**TARGETS, **changes}})
 
 
 def objective_of(config=None, **tasks):
@@ -115,6 +116,7 @@ TASKS = {
         "mass": {"loss": "gaussian", "weight": 0.5, "unit": "GeV"},
         "ln_pt": {"loss": "quantile", "weight": 2.0, "shift": 6.0, "scale": 1.0, "per_class": "residual"},
     },
+    "particles": {"far": {"weight": 0.1}},
 }
 
 
@@ -134,13 +136,17 @@ def test_a_run_with_several_tasks_resumes_exactly(jet_file, tmp_path):
     epochs = read_metrics(tmp_path / "whole" / "metrics.jsonl", "epoch")
     for part, names in (
         ("train", ("loss", "classes_loss", "accuracy", "mass_loss", "ln_pt_loss")),
-        ("validation", ("loss", "auc", "mass_loss", "mass_bias", "mass_width", "ln_pt_width")),
+        (
+            "validation",
+            ("loss", "auc", "mass_loss", "mass_bias", "mass_width", "ln_pt_width", "far_accuracy"),
+        ),
     ):
         assert all(np.isfinite(line[f"{part}_{name}"]) for line in epochs for name in names)
     best = min(epochs, key=lambda line: line["validation_loss"])
     assert best["epoch"] == max(line["epoch"] for line in epochs if line["is_best"])
     total = best["validation_classes_loss"] + 0.5 * best["validation_mass_loss"]
-    assert best["validation_loss"] == pytest.approx(total + 2 * best["validation_ln_pt_loss"])
+    total += 2 * best["validation_ln_pt_loss"] + 0.1 * best["validation_far_loss"]
+    assert best["validation_loss"] == pytest.approx(total)
 
 
 def test_the_tagger_lists_its_outputs(jet_file, tmp_path):
@@ -180,7 +186,7 @@ def test_a_tagger_of_classes_is_written_as_before(jet_file, tmp_path):
 
 
 def test_two_processes_with_targets_that_are_hardly_known(jet_file, tmp_path):
-    """Most batches have no jet with a known mass."""
+    """Most batches have no jet with a known mass, and some no particle with a known class."""
     job = job_with_tasks(jet_file, config_with_targets(mass_mask="jet_nparticles > 58"))
     assert run_two(job, tmp_path / "whole") == [0, 0]
     assert run_two(job, tmp_path / "parts", stop_at=4) == [75, 75]
@@ -188,6 +194,7 @@ def test_two_processes_with_targets_that_are_hardly_known(jet_file, tmp_path):
     assert_same_run(tmp_path / "parts", tmp_path / "whole")
     steps = [line for line in metrics_of(tmp_path / "whole") if line["kind"] == "train"]
     assert any(line["mass_loss"] != 0 for line in steps)
+    assert any(line["far_loss"] != 0 for line in steps)
 
 
 def test_a_regression_without_classes(jet_file, tmp_path, monkeypatch, capsys):
