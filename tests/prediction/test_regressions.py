@@ -125,6 +125,9 @@ def test_only_a_regression(tmp_path, capsys):
     assert "jet_sdmass" in inspect_file(str(tmp_path / "scores.root")).branches
     assert main([*command, "--out", str(tmp_path / "x.root"), "--discriminant", "Hbb_vs_QCD"]) == 2
     assert "the tagger has no class 'Hbb'" in capsys.readouterr().err
+    export = ["export-weaver", str(tmp_path / "tagger.safetensors"), "--out", str(tmp_path / "x.pt")]
+    assert main(export) == 3
+    assert "has regressions (m), and weaver-core's networks only classes" in capsys.readouterr().err
 
 
 def test_classes_that_are_not_learned_have_no_columns(tmp_path):

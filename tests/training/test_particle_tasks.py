@@ -392,7 +392,7 @@ def test_fine_tuning_starts_from_such_a_run(run, jet_file, origin_file):
     for file, tasks in ((jet_file, {}), (origin_file, TASKS)):
         job = job_with_origin(file, tasks=tasks)
         initial = weights_to_start_from(run, job.recipe, job.train.config)
-        assert not initial.new_head
+        assert initial.heads == "including the last layer"
         learner = make_learner(job, World(), torch.device("cpu"), initial.tensors)
         for name, weight in tagger.network.state_dict().items():
             assert torch.equal(weight, learner.network.state_dict()[name])
