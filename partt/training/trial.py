@@ -30,7 +30,7 @@ def try_network_file(learner: Learner, jets: Table) -> None:
     labels = (np.arange(len(places)) % max(1, len(config.class_names))).astype(np.int64)
     targets = np.zeros((len(places), len(config.target_names)), dtype=np.float32)
     batch = pack(config, variables, labels=labels, targets=targets)  # inputs of bad jets are 0
-    with torch.random.fork_rng(devices=[]):
+    with blamed_on(job.network_file.path), torch.random.fork_rng(devices=[]):
         loss = objective(network.train(), batch).loss
         loss.backward()
         outputs = reference_outputs(new_tagger(network, config, jets, network_file=job.network_file))
