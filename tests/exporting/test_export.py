@@ -184,6 +184,8 @@ MORE_FORMULAS = {
     "v_positions": "ak.local_index(part_px) + part_px",
     "v_axes": "np.squeeze(jet_pt) * part_px + jet_pt[:, np.newaxis] + np.expand_dims(jet_eta, 1) + part_px",
     "v_lists": "np.logical_or.reduce([part_px > 1, part_py > 1, jet_pt > 600]) + np.float32(part_charge)",
+    "v_flags": "(part_px > 0) * 2 + 3 * (part_py > 0) + np.maximum(part_pz > 0, 4) + ((part_px > 1) == 1)",
+    "v_fast": "_p4_from_ptetaphim(part_px * 0 + 500, part_deta, part_dphi, part_px * 0 + 0.14).mass2",
     "v_old": "awkward.JaggedArray.ones_like(part_px) + abs(part_px) + np.isclose(part_px, part_py, atol=0.5)",
 }
 
