@@ -67,3 +67,17 @@ def chromium_programs() -> tuple[str, str]:
 def jet_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a file of 300 random jets."""
     return write_jets(tmp_path_factory.mktemp("jets") / "jets.root", 300)
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory):
+    """Return a function that gives a small tagger and its exported file; processes of xdist share the files."""
+    from exported_taggers import exported_once, tagger_to_export
+
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+    def get(case, inputs="raw"):
+        return tagger_to_export(case), exported_once(case, inputs, folder / "exported")
+
+    return get
