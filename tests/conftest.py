@@ -13,6 +13,14 @@ from jets import write_jets
 ROOT = Path(__file__).parents[1]
 FIXTURES = Path(__file__).parent / "fixtures"
 os.environ["OMP_NUM_THREADS"] = "1"  # of torch, in child processes too; tests run in parallel instead
+# Threads that wait for others sleep: in a small training on busy cores, most of the CPU time went into waiting.
+os.environ["OMP_WAIT_POLICY"] = "passive"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run modules with slow tests first, so that no worker of xdist starts one when the others are done."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +75,17 @@ def chromium_programs() -> tuple[str, str]:
 def jet_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a file of 300 random jets."""
     return write_jets(tmp_path_factory.mktemp("jets") / "jets.root", 300)
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory):
+    """Return a function that gives a small tagger and its exported file; processes of xdist share the files."""
+    from exported_taggers import exported_once, tagger_to_export
+
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+    def get(case, inputs="raw"):
+        return tagger_to_export(case), exported_once(case, inputs, folder / "exported")
+
+    return get

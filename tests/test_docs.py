@@ -17,6 +17,7 @@ import pytest
 
 import partt
 from conftest import FIXTURES, ROOT
+from forked_commands import run_program
 from jets import make_jets, write_jets
 from partt.cli.main import _build_parser, main
 from partt.data.files.tables import write_table
@@ -29,9 +30,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 # What pages ask for -> what tests do instead, where that would take minutes.
 SMALLER = {
-    "README.md": {"--jets 30": "--jets 10"},
+    "README.md": {"--jets 30": "--jets 10 --classes QCD Hbb"},
     "docs/tutorial/files_to_table.md": {
-        "--jets 300": "--jets 10",
+        "--jets 300": "--jets 10 --classes QCD Hbb Tbqq",
         "train quick": "train quick --set epochs=1",
         "train jetclass_pfn": "train jetclass_pfn --set epochs=1",
     },
@@ -71,9 +72,10 @@ def write_scores(path, seed: int) -> None:
     write_table(path, {f"score_{name}": scores[i] for i, name in enumerate(CLASSES)} | flags | observers)
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """Enter a folder with the files that the docs speak of."""
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Return a folder with the files that the docs speak of."""
+    here = tmp_path_factory.mktemp("docs")
     for seed, (name, label) in enumerate(
         [
             ("demo/jets", "QCD"),
@@ -83,16 +85,23 @@ def folder(tmp_path, monkeypatch):
             ("data/ZJets_0", "QCD"),
         ]
     ):
-        write_jets(tmp_path / f"{name}.root", 600, [label], seed)
-    write_pfnano(tmp_path / "pfnano.root")
+        write_jets(here / f"{name}.root", 600, [label], seed)
+    write_pfnano(here / "pfnano.root")
     for seed, name in enumerate(["part", "particlenet"]):
-        write_scores(tmp_path / f"scores/{name}.root", seed)
-    (tmp_path / "files.txt").write_text("TTBar:data/TTBar_*.root\nZJets:data/ZJets_*.root\n")
-    shutil.copy(FIXTURES / "part_small_weaver04.pt", tmp_path / "ParT_full.pt")
+        write_scores(here / f"scores/{name}.root", seed)
+    (here / "files.txt").write_text("TTBar:data/TTBar_*.root\nZJets:data/ZJets_*.root\n")
+    shutil.copy(FIXTURES / "part_small_weaver04.pt", here / "ParT_full.pt")
     for name in ("train", "val"):
-        shutil.copy(FIXTURES / "top_landscape.h5", tmp_path / f"{name}.h5")
+        shutil.copy(FIXTURES / "top_landscape.h5", here / f"{name}.h5")
     for name, config in (("tagger", "jetclass_full"), ("kin_tagger", "jetclass_kin")):
-        save_tagger(tmp_path / f"{name}.safetensors", make_tagger("part_xs", config, neutral=True))
+        save_tagger(here / f"{name}.safetensors", make_tagger("part_xs", config, neutral=True))
+    return here
+
+
+@pytest.fixture
+def folder(files, tmp_path, monkeypatch):
+    """Enter a copy of that folder."""
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -115,9 +124,7 @@ def test_blocks_run(page, folder, capfd):
         elif language == "python" and (name := re.match(r"# (\S+\.py)\n", block)):
             (folder / name[1]).write_text(block)
         elif language == "python":
-            result = subprocess.run(
-                [sys.executable, "-c", block], capture_output=True, text=True, check=False
-            )
+            result = run_program(block)
             assert result.returncode == 0, f"{block}\n{result.stderr}"
             printed = result.stdout
         elif language == "text" and not smaller:

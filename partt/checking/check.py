@@ -354,7 +354,7 @@ def _check_targets(config: DataConfig, report: CheckReport) -> None:
         if target.num_nan == target.num_values:
             report.warn(f"target {target.name}", "is not known for any jet")
     first = report.targets[config.target_names[0]]
-    if config.labels.type == "custom" and first.is_whole and first.minimum >= 0:
+    if config.labels.type == "custom" and first.is_whole and 0 <= first.minimum <= first.maximum:
         report.warn(
             f"target {first.name}",
             f"has whole numbers up to {first.maximum:g}: unless `tasks` of the recipe lists it, training "

@@ -233,7 +233,7 @@ def _largest_class(config: DataConfig, number: str, file: FileInfo) -> int:
                 f"number is a whole number from 0 to {MAX_CLASSES - 1}; if it is the target of a regression, "
                 "list it in `tasks` of the recipe"
             )
-        largest = max(largest, int(values.max(initial=-1)))
+        largest = max(largest, int(values.max(initial=0)) if len(values) else -1)
     return largest
 
 
@@ -272,4 +272,6 @@ def _numbered_labels(
             f"{variables.url}, entry {variables.entries[jet]}: the label {name} is {values[jet]}; with "
             f"{num_classes} classes it must be a whole number from 0 to {num_classes - 1}"
         )
-    return np.where(wrong, -1, values).astype(np.int64)
+    labels = np.where(wrong, 0, values).astype(np.int64)  # -1 is not a number of unsigned types
+    labels[wrong] = -1
+    return labels

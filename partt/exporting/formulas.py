@@ -189,11 +189,14 @@ def elementwise(function: Function, on_numbers: Function, *, fractions: bool = F
             argument.is_floating_point() if isinstance(argument, Tensor) else isinstance(argument, float)
             for argument in arguments
         )
+        counts = function not in _TAKE_NUMBERS and any(type(argument) is int for argument in arguments)
         per_particle = any(tensor.ndim == 2 for tensor in tensors)
 
         def aligned(argument: Value) -> Value:
             if not isinstance(argument, Tensor):
                 return argument
+            if counts and argument.dtype == torch.bool:
+                argument = argument.long()  # (x > 0) * 2 is a number
             if fractional and not argument.is_floating_point() and function is not torch.where:
                 argument = argument.double()
             return argument[:, None] if per_particle and argument.ndim == 1 else argument

@@ -49,6 +49,13 @@ def _mass(momenta: TorchMomenta) -> Tensor:
     return squared.sign() * squared.abs().sqrt()
 
 
+def _mass_squared(momenta: TorchMomenta) -> Tensor:
+    if "mass" in momenta.given:
+        mass = momenta.given["mass"]
+        return mass * mass.abs()
+    return momenta.energy.square() - momenta.component("p").square()
+
+
 def _rapidity(momenta: TorchMomenta) -> Tensor:
     return 0.5 * torch.log((momenta.energy + momenta.pz) / (momenta.energy - momenta.pz))
 
@@ -62,7 +69,7 @@ _COMPONENTS: Mapping[str, Callable[[TorchMomenta], Tensor]] = {
     "costheta": lambda momenta: momenta.pz / momenta.component("p"),
     "rapidity": _rapidity,
     "mass": _mass,
-    "mass2": lambda momenta: momenta.energy.square() - momenta.component("p").square(),
+    "mass2": _mass_squared,
     "mt": lambda momenta: (momenta.energy.square() - momenta.pz.square()).sqrt(),
     "et": lambda momenta: momenta.energy * momenta.component("pt") / momenta.component("p"),
     "beta": lambda momenta: momenta.component("p") / momenta.energy,

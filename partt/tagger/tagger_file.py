@@ -289,7 +289,7 @@ def reference_outputs(tagger: TorchTagger, dtype: torch.dtype = torch.float64) -
     try:
         with torch.inference_mode():
             outputs: Outputs = network(inputs)
-    except ConfigError:
+    except (ConfigError, RuntimeError):
         if tagger.network_file is None or dtype == torch.float32:
             raise
         return reference_outputs(tagger, torch.float32)

@@ -206,9 +206,9 @@ def _file_loss(recipe: Recipe, config: DataConfig, code: NetworkCode | None) -> 
         return None
     path, weights = code.file.path, config.weights
     if recipe.label_smoothing:
-        raise ConfigError(f"label_smoothing: not with the loss of {path}, which has get_loss")
+        raise ConfigError(f"label_smoothing: {path} has a loss of its own; remove this key, or get_loss")
     if recipe.tasks != Tasks():
-        raise ConfigError(f"tasks: not with the loss of {path}, which has get_loss; remove one of them")
+        raise ConfigError(f"tasks: {path} has a loss of its own, for classes; remove this key, or get_loss")
     has_weights = weights is not None and (weights.use_precomputed_weights or recipe.reweighting == "loss")
     return FileLoss(len(config.class_names), loss, path, has_weights=has_weights)
 

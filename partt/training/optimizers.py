@@ -6,7 +6,6 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
-from pytorch_optimizer import Ranger
 from torch import nn
 
 from partt.data.config.sections import matches
@@ -72,6 +71,8 @@ def optimizer_of(options: list[dict[str, Any]], choice: OptimizerChoice) -> torc
         kind = torch.optim.AdamW if choice.name == "adamw" else torch.optim.Adam
         betas, eps = choice.betas or ADAM_BETAS, choice.eps or ADAM_EPS
         return kind(options, lr=choice.lr, betas=betas, eps=eps)
+    from pytorch_optimizer import Ranger  # noqa: PLC0415 - takes a second to import
+
     betas, eps = choice.betas or RANGER_BETAS, choice.eps or RANGER_EPS
     # The same steps as weaver's Ranger: no gradient centralisation, and plain momentum in the first steps,
     # where the variance of the second moments is too large to use them.

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from torch import nn
 
 from partt.config import MAX_BYTES, KeyFault, Record, parse_record, parse_yaml, shipped_file
-from partt.data.config.sections import Regex
+from partt.data.config.sections import Names, Regex
 from partt.errors import ConfigError
 from partt.model.config_types import CLASSES
 from partt.model.heads import HeadConfig
@@ -193,6 +194,8 @@ class Tasks(Record):
                 owner = "the classes" if name == CLASSES else "a regression"
                 raise KeyFault(("particles", name), f"this name is taken by {owner}: choose another")
         for name, task in self.regressions.items():
+            if hasattr(nn.ModuleDict(), name):
+                raise KeyFault(("regressions", name), "torch cannot give a head this name: choose another")
             if task.per_class and not self.classification.weight:
                 raise KeyFault(
                     ("regressions", name, "per_class"),
@@ -206,7 +209,7 @@ class Recipe(Record):
 
     data_config: str
     """name of a shipped data config, or a path relative to the recipe"""
-    class_names: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
+    class_names: Annotated[Names, Field(min_length=1)] | None = None
     """names of the classes, for a data config with a class number and no `labels.names`; null: class_0,
     class_1, ... as many as the training files have"""
     model: ModelChoice

@@ -90,10 +90,13 @@ class RunFolder:
 
 @contextmanager
 def locked_run_folder(path: str | Path) -> Iterator[RunFolder]:
-    """Yield a run folder with a lock, so that no other process uses it; the lock ends with the process."""
+    """Yield a run folder with a lock, so that no other process uses it; the lock ends with the process.
+
+    On a file system without locks, go ahead without one.
+    """
     with opened_folder(Path(path), LOCK) as descriptor:
         folder = RunFolder(Path(path), descriptor)
-        if not try_lock(descriptor, if_unsupported=False):
+        if not try_lock(descriptor, if_unsupported=True):
             raise ConfigError(
                 f"another process is training in {path}; wait for it, or choose another folder with --out"
             )

@@ -35,7 +35,7 @@ def try_network_file(learner: Learner, jets: Table) -> None:
     batch = pack(config, variables, labels=labels, targets=targets)  # inputs of bad jets are 0
     of_particles = {name: _first_class(batch, label) for name, label in config.particle_labels.items()}
     batch = replace(batch, particle_labels=of_particles)
-    with torch.random.fork_rng(devices=[]):
+    with blamed_on(job.network_file.path), torch.random.fork_rng(devices=[]):
         loss = objective(network.train(), batch).loss
         loss.backward()
         outputs = reference_outputs(new_tagger(network, config, jets, network_file=job.network_file))

@@ -588,6 +588,22 @@ def test_cycles_through_custom_labels(tmp_path, new_variable, label):
         load_data_config(str(path))
 
 
+def test_targets_beside_labels_are_checked_too():
+    """As rgerosa's fork of weaver has them."""
+    text = """\
+inputs: {pf_features: {length: 9, vars: [part_px]}}
+new_variables: {a: b}
+labels: {type: custom, value: {mass: jet_mass, mass_mask: jet_pt > 5}}
+targets: {value: {b: a, mass: jet_sdmass}}
+"""
+    with pytest.raises(ConfigError) as caught:
+        parse_record(text, DataConfig, "file")
+    assert str(caught.value).splitlines() == [
+        "file:4: targets.value.mass: already in `labels`: give one of them another name",
+        "file:4: targets.value: a has a circular definition: a -> b -> a; give one of them another name",
+    ]
+
+
 # --- what people write ---
 
 

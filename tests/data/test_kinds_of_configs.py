@@ -3,8 +3,10 @@
 import re
 import time
 
+import awkward as ak
 import numpy as np
 import pytest
+import uproot
 from kinds_of_configs import (
     CLASS_NUMBER,
     HYBRID,
@@ -25,7 +27,7 @@ from partt.data.jet_batch import JetBatch, concatenate
 from partt.data.reading.batches import training_batches
 from partt.data.reading.jet_index import build_index
 from partt.data.reading.jet_source import open_source, read_chunk
-from partt.data.variables import name_classes
+from partt.data.variables import labels_of, name_classes, names_for, read_variables
 from partt.errors import DataError
 
 
@@ -134,6 +136,25 @@ def test_188_classes_without_names(files, tmp_path):
     named = name_classes(config, (), [f"H_{number}" for number in range(188)])
     batch, _ = read_partt(files, named)
     assert batch.labels.tolist() == labels["truth_label"].tolist()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint32", "float32"])
+def test_class_numbers_of_any_type(dtype, tmp_path):
+    file = tmp_path / "jets.root"
+    columns = {"part_px": ak.Array([[1.0], [2.0], [3.0]]), "number": np.array([2, 0, 1], dtype)}
+    with uproot.recreate(file) as root:
+        root.mktree("tree", {"part_px": "var * float32", "number": dtype})
+        root["tree"].extend(columns)
+    text = """\
+inputs: {pf_features: {length: 9, vars: [part_px]}}
+labels: {type: custom, value: {truth: number}}
+"""
+    config = parse_record(text, DataConfig, "config")
+    info = inspect_file(str(file))
+    assert name_classes(config, [info]).class_names == ("class_0", "class_1", "class_2")
+    two = name_classes(config, (), ["a", "b"])
+    variables = read_variables(two, names_for(two, "train"), info, 0, 3)
+    assert labels_of(two, variables, strict=False).tolist() == [-1, 0, 1]
 
 
 def test_a_float_is_no_class_number(files, tmp_path):

@@ -1,5 +1,7 @@
 """Small taggers to export, and weaver-core's own exports of their weights."""
 
+import fcntl
+import pickle
 import warnings
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import torch
 
 from jets import make_jets
 from partt.data.jagged import Jagged, take
+from partt.exporting.export import ExportResult, export
 from partt.model.weaver_weights import export_particle_transformer
 from partt.tagger.onnx_file import new_session
 from small_networks import make_tagger
@@ -28,6 +31,18 @@ CASES = {
 def tagger_to_export(case="part", **changes):
     """Return a small tagger with random weights; `changes` are keys of its data config."""
     return make_tagger(case, CASES[case], make_jets(6, seed=2), **changes)
+
+
+def exported_once(case: str, inputs: str, folder: Path) -> ExportResult:
+    """Export a case, or return what another process of the tests has exported to this folder."""
+    here = folder / f"{case}_{inputs}"
+    here.mkdir(parents=True, exist_ok=True)
+    with (here / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (here / "result").exists():
+            result = export(tagger_to_export(case), here / "m.onnx", inputs=inputs)
+            (here / "result").write_bytes(pickle.dumps(result))
+    return pickle.loads((here / "result").read_bytes())  # noqa: S301 - written above
 
 
 def some(variables, jets):

@@ -7,10 +7,10 @@ and a folder.
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,17 +20,22 @@ from dataset_files import write_quark_gluon
 
 import partt
 from conftest import FIXTURES
+from forked_commands import run_partt, start_partt
 from jets import write_jets
 from partt.atomic_files import atomic_path, refuse_foreign, remove_leftovers, staged_files
 from partt.checking.findings import CheckReport
 from partt.cli.main import main
 from partt.conversion.convert import convert
+from partt.data.files import root_writing
 from partt.data.reading.batch_cache import BatchCache
 from partt.data.reading.splitting import Split
 from partt.errors import ConfigError, OutputError
 from partt.evaluation import report
 from partt.evaluation.figures.confusion import draw_confusion
+from partt.exporting import export as export_module
 from partt.exporting.export import export
+from partt.exporting.tracing import DEFAULT_OPSET, trace
+from partt.tagger.loading import load_tagger
 from partt.tagger.tagger_file import save_tagger
 from partt.training.job import with_defaults
 from small_networks import make_tagger
@@ -46,6 +51,17 @@ REPORT = ["report.html", "table.md", "table.tex", "metrics.csv", "metrics.json",
 def one_figure(monkeypatch):
     """Draw one figure: it takes a second instead of ten."""
     monkeypatch.setattr(report, "draw_figures", lambda found, _epochs: [draw_confusion(found.main)])
+
+
+@pytest.fixture(autouse=True)
+def one_tracing(monkeypatch, inputs, request):
+    """Trace the exported network once."""
+    monkeypatch.setattr(export_module, "trace", lambda *_: deepcopy(request.getfixturevalue("traced")))
+
+
+@pytest.fixture(scope="module")
+def traced(inputs):
+    return trace(load_tagger(inputs / "tagger.safetensors"), "standardised", DEFAULT_OPSET)
 
 
 @pytest.fixture(scope="module")
@@ -238,22 +254,15 @@ def _job(inputs: Path):
 
 # --- what killed and failed commands leave behind ---
 
-KILLED = """
-import os, sys
-from pathlib import Path
-from partt.cli.main import main
-from partt.data.files import root_writing
-import partt.evaluation.report as report
-from partt.evaluation.figures.confusion import draw_confusion
 
-def stop(*_arguments, **_options):
-    os.kill(os.getpid(), 9)
+def stop_by(stop) -> None:
+    """Let a command stop where a file is complete, but does not have its name yet."""
+    root_writing._counter_problem = stop
+    report.to_markdown = stop
 
-root_writing._counter_problem = stop
-report.draw_figures = lambda found, epochs: [draw_confusion(found.main)]
-report.to_markdown = stop
-main(sys.argv[1:])
-"""
+
+def kill_itself(*_arguments, **_options):
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("verb", ["convert", "convert to a folder", "evaluate"])
@@ -261,11 +270,7 @@ def test_temporary_files_of_a_killed_command_are_removed_by_the_next_one(inputs,
     out = tmp_path / "out"
     words, name, _ = VERBS[verb]
     paths = [str(inputs / word) if (inputs / word).exists() else word for word in words.split()]
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, *paths, "--out", str(tmp_path / name)],
-        capture_output=True,
-        check=False,
-    )
+    killed = run_partt([*paths, "--out", str(tmp_path / name)], prepare=lambda: stop_by(kill_itself))
     assert killed.returncode == -signal.SIGKILL
     assert list(out.glob(".*.tmp*"))
     assert command(verb, inputs, out) == 0
@@ -275,13 +280,9 @@ def test_temporary_files_of_a_killed_command_are_removed_by_the_next_one(inputs,
 def test_temporary_files_of_running_commands_are_kept(inputs, tmp_path):
     """Two commands may write to one folder; the second does not disturb the first."""
     scores = inputs / "scores.root"
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            KILLED.replace("os.kill(os.getpid(), 9)", "import time; time.sleep(60)"),
-            *("evaluate", str(scores), "--out", str(tmp_path)),
-        ]
+    process = start_partt(
+        ["evaluate", str(scores), "--out", str(tmp_path)],
+        prepare=lambda: stop_by(lambda *_arguments, **_options: time.sleep(60)),
     )
     try:
         deadline = time.monotonic() + 60

@@ -7,18 +7,14 @@ import onnx
 import pytest
 
 from attacks import NUM_ATTACKS, outcome
-from jets import make_jets
-from partt.exporting.export import export
 from partt.tagger.loading import load_tagger
 from partt.tagger.onnx_file import fingerprint
-from small_networks import make_tagger
 
 
 @pytest.fixture(scope="module")
-def contents(tmp_path_factory) -> bytes:
-    path = tmp_path_factory.mktemp("onnx") / "tagger.onnx"
-    export(make_tagger("pfn", "jetclass_full", make_jets(6, seed=2)), path)
-    return path.read_bytes()
+def contents(exported) -> bytes:
+    _, result = exported("pfn")
+    return result.path.read_bytes()
 
 
 @pytest.fixture

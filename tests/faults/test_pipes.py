@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 import yaml
 
 from conftest import ROOT
+from forked_commands import run_partt
 from jets import write_jets
 from partt.cli.main import main
 from prediction_jobs import saved_tagger
@@ -26,20 +28,24 @@ def folder(tmp_path):
     return tmp_path
 
 
-def run_with_closed_pipes(folder, command, *, errors_too=False):
-    """Run `partt` with a pipe whose reading end is closed from the start."""
+@contextmanager
+def closed_pipe():
+    """Yield a pipe whose reading end is closed from the start."""
     reading, writing = os.pipe()
     os.close(reading)
-    result = subprocess.run(
-        [sys.executable, "-m", "partt", *command.split()],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        stdout=writing,
-        stderr=writing if errors_too else subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    yield writing
     os.close(writing)
+
+
+def run_with_closed_pipes(folder, command, *, errors_too=False):
+    with closed_pipe() as pipe:
+        options = {"stdout": pipe, "stderr": pipe if errors_too else subprocess.PIPE}
+        result = run_partt(command.split(), cwd=folder, text=True, **options)
+    return checked(result)
+
+
+def checked(result) -> int:
+    """Return the exit code of a command that has printed no traceback."""
     assert not result.stderr or "Traceback" not in result.stderr
     assert not result.stderr or "Exception ignored" not in result.stderr
     return result.returncode
@@ -62,6 +68,21 @@ def test_the_exit_code_of_check_stays(folder):
     (folder / "bad.root").write_bytes(b"")
     assert run_with_closed_pipes(folder, "check jetclass_kin bad.root") == 3
     assert run_with_closed_pipes(folder, "check jetclass_kin jets.root") == 0
+
+
+def test_an_interpreter_that_ends_says_nothing(folder):
+    """At its end Python flushes the streams once more."""
+    with closed_pipe() as pipe:
+        result = subprocess.run(
+            [sys.executable, "-m", "partt", "check", "jetclass_kin", "jets.root"],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert checked(result) == 0
 
 
 def test_streams_may_be_closed_from_the_start(folder):

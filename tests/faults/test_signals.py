@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from test_distributed import torchrun
 from test_faults import in_child, wait_for
 from test_fit import assert_same_run
 
-from conftest import ROOT
+from forked_commands import start_partt
 from jets import write_jets
 from partt.data.reading import batches
 from partt.errors import ConfigError, OutputError
@@ -151,16 +150,8 @@ def test_a_lock_of_somebody_else_is_left_alone(tmp_path):
 
 
 def start_command(folder, *arguments):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "partt", *arguments],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    pipe = subprocess.PIPE
+    return start_partt(arguments, cwd=folder, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
 
 
 def test_the_command_saves_when_its_process_group_is_signalled(jet_file, tmp_path):

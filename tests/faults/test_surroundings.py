@@ -13,6 +13,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 
+from forked_commands import run_partt
 from jets import write_jets
 from partt.cli.main import main
 from partt.data.files.tables import write_table
@@ -127,16 +128,16 @@ def test_evaluate_with_a_changed_predict_json(tmp_path, content):
     page.encode("utf-8", "backslashreplace")
 
 
-def run(*words: str | bytes, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "partt", *words], capture_output=True, check=False, timeout=100, **options
-    )
-
-
 def test_a_terminal_without_unicode(tmp_path):
     path = write_scores(tmp_path / "scores.root")
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = run("evaluate", str(path), "--out", str(tmp_path / "report"), env=environment)
+    program = ONE_FIGURE + f"sys.exit(main(['evaluate', {str(path)!r}, '--out', 'report']))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert rb"\xb1" in done.stdout
     assert b"Traceback" not in done.stderr
@@ -178,10 +179,12 @@ def test_a_full_disk_under_the_cache_is_a_notice(tmp_path, monkeypatch):
         "1",
     ]
     limit = 1_000_000  # bytes: more than checkpoints and taggers have, less than a cached chunk
-    done = run(
-        *words, "--workers", "1", "--out", "run",
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )  # fmt: skip
+    done = run_partt(
+        [*words, "--workers", "1", "--out", "run"],
+        prepare=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(b"note: cannot write to the cache") == 1
     assert b"best: epoch" in done.stdout
@@ -207,6 +210,7 @@ def test_a_home_that_cannot_be_written(tmp_path):
 
 
 ONE_FIGURE = """
+import sys
 from partt.cli.main import main
 from partt.evaluation import report
 from partt.evaluation.figures.confusion import draw_confusion

@@ -14,8 +14,8 @@ from weaver.nn.model.ParticleTransformer import ParticleTransformerTagger
 from conftest import FIXTURES
 from partt.data.config.data_config import load_data_config
 from partt.jet_inputs import Collection, CollectionShape, InputShape, JetInputs
-from partt.model.baselines.particlenet import ParticleNetConfig
-from partt.model.grouping import pad_jets, take_rows
+from partt.model.baselines.particlenet import ParticleNetConfig, nearest_neighbours
+from partt.model.grouping import group_jets, pad_jets, take_rows
 from partt.model.registry import build_network
 from partt.model.weaver_architecture import recognise
 from partt.model.weaver_weights import (
@@ -337,6 +337,15 @@ def test_particlenet_of_empty_and_single_jets():
     network.eval()
     nothing = packed_jets([0, 0], num_features=7)
     torch.testing.assert_close(logits_of(network, nothing), logits_of(network, jets)[[0, 2]])
+
+
+def test_neighbours_in_mixed_precision():
+    """As on a GPU with precision: bfloat16, whose numbers have three digits."""
+    jets = packed_jets([40, 25], dtype=torch.float32).main
+    arguments = (jets.points, group_jets(jets.offsets), 8)
+    expected = nearest_neighbours(*arguments)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(nearest_neighbours(*arguments), expected)
 
 
 def test_particlenet_scores_on_real_jets(reference):

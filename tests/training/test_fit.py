@@ -1,5 +1,7 @@
 """Runs: they learn, write a complete run folder, and resume exactly."""
 
+import errno
+import fcntl
 import json
 from dataclasses import replace
 
@@ -259,6 +261,17 @@ def test_two_runs_in_one_folder(tmp_path):
         pass
     with locked_run_folder(tmp_path):
         pass
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    """Like Lustre, unless it is mounted with them."""
+
+    def flock(descriptor, operation):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with locked_run_folder(tmp_path) as folder:
+        folder.keep_lock()
 
 
 def test_the_batch_must_divide(jet_file, tmp_path):

@@ -282,6 +282,14 @@ KIND = NetworkKind(MeansConfig, Means, network=Halved)
     assert torch.equal(2 * halves, network.heads["classes"](embeddings))
 
 
+def test_a_partt_file_that_computes_in_float32_only(folder):
+    """Reference outputs are computed in float64 where that is possible."""
+    text = PARTT.replace("tokens.new_zeros(len(inputs), self.width)", "torch.zeros(len(inputs), self.width)")
+    write_network(folder, text, "single.py")
+    assert train("--set", "epochs=1", network="single.py") == 0
+    load_tagger("run", network_file="single.py")
+
+
 MODEL_OF = "import torch\nfrom torch import nn\n\ndef get_model(data_config, **options):\n    {}\n"
 FAULTS = {
     "def get_model(data_config:\n    pass": "net.py:1: SyntaxError: ",
@@ -316,6 +324,10 @@ FAULTS = {
     "of a batch should be one number, found [16]",
     WEAVER
     + "\n\ndef get_loss(data_config):\n    return lambda a, b: a.lost\n": ":57: AttributeError: 'Tensor' object",
+    WEAVER
+    + "\n\ndef get_loss(data_config):\n    return lambda a, b: a.detach().mean()\n": "net.py: RuntimeError: "
+    "element 0 of tensors does not require grad",
+    PARTT.replace("def forward(self, inputs", "def forward(self, lost"): "NameError: name 'inputs' is not",
 }
 
 

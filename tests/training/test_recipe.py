@@ -48,6 +48,8 @@ def test_overrides_change_keys(recipe_file):
         ),
         ("optimizer.lr=-1", r"greater than 0"),
         ("epochs=null", "give either epochs or steps"),
+        ("class_names=[b, c, b]", "class_names.*duplicate name 'b'"),
+        ("tasks.regressions={type: {}}", "tasks.regressions.type: .*choose another"),
         ("model.name=prt", "no network 'prt'"),
         ("model.settings.widht=3", "widht"),
         ("batch_size.x=3", "batch_size has no keys inside"),

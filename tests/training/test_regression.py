@@ -233,6 +233,16 @@ def test_one_prediction_per_class():
         objective.losses({"mass": outputs}, replace(batch, labels=None))
 
 
+@pytest.mark.parametrize("per_class", [True, "residual"])
+def test_a_batch_without_a_known_target(per_class):
+    objective = regression("mse", num_classes=3, per_class=per_class)
+    outputs = torch.ones(2, objective.task.num_outputs, requires_grad=True)
+    losses = objective.losses({"mass": outputs}, jets([[NAN], [NAN]], labels=[0, 2]))
+    losses.loss.backward()
+    assert losses.loss == losses.sums["known"] == 0
+    assert not outputs.grad.any()
+
+
 def test_residuals_per_class():
     objective = regression("mse", num_classes=2, per_class="residual", shift=10.0, scale=2.0)
     outputs = torch.tensor([[1.0, 0.5, -1.0]])

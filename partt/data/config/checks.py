@@ -36,14 +36,27 @@ def faults_across(sections: Mapping[str, Any]) -> Iterator[KeyFault]:
     if "inputs" in sections:
         yield from _input_faults(sections["inputs"], sections.get("preprocess") or Preprocess())
     if "labels" in sections and "new_variables" in sections:
-        definitions = sections["labels"].definitions
-        try:
-            check_definitions({**sections["new_variables"], **definitions})
-        except KeyFault as fault:
-            yield KeyFault(("labels", "value"), f"{fault.path[0]} {fault}")
+        targets = sections.get("targets")
+        yield from _definition_faults(
+            sections["new_variables"], sections["labels"].definitions, targets.value if targets else {}
+        )
     if "labels" in sections and "inputs" in sections:
         collections = by_collection({name: group.length for name, group in sections["inputs"].items()})
         yield from _particle_label_faults(sections["labels"].particles, list(collections))
+
+
+def _definition_faults(
+    variables: Mapping[str, str], labels: Mapping[str, str], targets: Mapping[str, str]
+) -> Iterator[KeyFault]:
+    for name in targets.keys() & labels.keys():
+        yield KeyFault(("targets", "value", name), "already in `labels`: give one of them another name")
+    for section, definitions in (("labels", labels), ("targets", targets)):
+        variables = {**variables, **definitions}
+        try:
+            check_definitions(variables if definitions else {})
+        except KeyFault as fault:
+            yield KeyFault((section, "value"), f"{fault.path[0]} {fault}")
+            return
 
 
 def _particle_label_faults(

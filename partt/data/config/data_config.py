@@ -261,7 +261,7 @@ class DataConfig(Record):
                     scale=known.multiply_by,
                     min=known.clip_min,
                     max=known.clip_max,
-                    pad_value=variable.pad_value,
+                    pad_value=known.pad_value,
                 )
         return self.replace(preprocess=self.preprocess.replace(params=params))
 

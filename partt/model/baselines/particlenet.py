@@ -168,13 +168,17 @@ def _weaver_layers(config: ParticleNetConfig, num_features: int) -> WeaverPartic
 
 @torch.no_grad()
 def nearest_neighbours(points: Tensor, groups: Sequence[JetGroup], num_neighbours: int) -> Tensor:
-    """Return the rows of each particle's neighbours (T, K), nearest first; T where the jet has no more."""
-    num_rows = len(points)
+    """Return the rows of each particle's neighbours (T, K), nearest first; T where the jet has no more.
+
+    In mixed precision, too, distances have full precision: they are small differences of large numbers.
+    """
+    num_rows, points = len(points), points.float() if points.dtype == torch.bfloat16 else points
     neighbours = torch.empty(num_rows, num_neighbours, dtype=torch.long, device=points.device)
     for group in groups:
         x = take_rows(points, group.rows)  # (G, P, W)
         squares = x.square().sum(dim=2)  # (G, P)
-        distances = torch.baddbmm(squares[:, :, None] + squares[:, None], x, x.transpose(1, 2), alpha=-2)
+        with torch.autocast(points.device.type, enabled=False):
+            distances = torch.baddbmm(squares[:, :, None] + squares[:, None], x, x.transpose(1, 2), alpha=-2)
         rows = group.rows[:, None].expand_as(distances)
         if group.mask is not None:
             distances.masked_fill_(~group.mask[:, None], torch.inf)
