@@ -184,9 +184,9 @@ class Network(nn.Module):
         return {name: head.output.out_features for name, head in self.heads.items()}  # type: ignore[union-attr, misc]
 
     @property
-    def last_layer_names(self) -> set[str]:
-        """The names of the parameters of the last layer of each head."""
-        return {f"heads.{head}.output.{name}" for head in self.heads for name in ("weight", "bias")}
+    def last_layers(self) -> dict[str, set[str]]:
+        """Head -> the names of the parameters of its last layer."""
+        return {head: {f"heads.{head}.output.{name}" for name in ("weight", "bias")} for head in self.heads}
 
     @property
     def num_parameters(self) -> int:

@@ -15,7 +15,7 @@ from partt.data.variables import Variables
 from partt.errors import ConfigError
 from partt.exporting import proof
 from partt.exporting.export import export
-from partt.model.heads import CLASSES
+from partt.model.config_types import CLASSES
 from partt.model.registry import build_network, network_config
 from partt.prediction.predict import predict
 from partt.tagger.onnx_file import load_onnx_tagger
@@ -63,7 +63,7 @@ def test_scores_are_torchs(kind, inputs, tmp_path):
     result = export(tagger, tmp_path / "m.onnx", inputs=inputs)
     events = make_events(80, seed=7)
     variables = Variables(events, tagger.data_config.formulas, "test", np.arange(80))
-    expected = proof.torch_scores(tagger, events)
+    expected = proof.torch_scores(tagger, events).probabilities
     loaded = load_onnx_tagger(result.path)
     np.testing.assert_allclose(loaded.tag(variables).probabilities, expected, rtol=0, atol=TOLERANCE)
     alone = {name: take(column, np.array([3])) for name, column in events.items()}

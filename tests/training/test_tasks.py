@@ -7,10 +7,13 @@ import yaml
 from test_distributed import run_two
 from test_fit import assert_same_run, metrics_of
 
+import partt
 from jets import CLASSES
+from network_files import WEAVER
 from partt.cli.main import main
 from partt.data.config.data_config import DataConfig, load_data_config
 from partt.data.files.lists import InputFile
+from partt.data.files.tables import read_columns
 from partt.errors import ConfigError, DataError
 from partt.jobs.metrics_file import read_metrics
 from partt.model.tasks import Task, classes_task
@@ -211,7 +214,46 @@ def test_a_regression_without_classes(jet_file, tmp_path, monkeypatch, capsys):
     tagger = load_torch_tagger(tmp_path / "run")
     assert [task.name for task in tagger.tasks] == ["mass"]
     assert tagger.class_names == ()
-    with pytest.raises(ConfigError, match="this tagger gives no classes, but mass"):
-        tagger.tag(None)
+    assert main(["predict", str(jet_file), "--tagger", "run", "--out", "scores.root", "--threads", "1"]) == 0
+    found = read_columns("scores.root", ["mass", "true_mass", "jet_sdmass"])
+    np.testing.assert_array_equal(found["true_mass"], found["jet_sdmass"])
+    assert np.std(found["mass"]) > 0
+    assert main(["check", "mass.yaml", "--train", str(jet_file)]) == 0
+    tuned = [*command[:-1], "tuned", "--init-from", "run", "--set", "epochs=1", "--threads", "1"]
+    assert main([*tuned, "--workers", "0"]) == 0
+    assert "including the last layer" in capsys.readouterr().out
+    assert load_torch_tagger("tuned").tasks == tagger.tasks
     assert main([*command, "--set", "tasks={}", "--threads", "1"]) == 3
     assert "list it in `tasks` of the recipe" in capsys.readouterr().err
+
+
+def test_a_factor_needs_one_value_for_each_jet(jet_file, tmp_path):
+    def job(factor_of):
+        tasks = {"regressions": {"mass": {"factor_of": factor_of, "shift": 0.0, "scale": 1.0}}}
+        return job_with_tasks(jet_file, tasks=tasks)
+
+    with pytest.raises(DataError, match=r"lacks branches .* jet_mass"):
+        job("jet_mass")
+    with pytest.raises(DataError, match="part_px must have one value per jet"):
+        run_job(job("part_px"), tmp_path)
+    assert not (tmp_path / "run.json").exists()
+    with pytest.raises(ConfigError, match="jet_pt, a column of the predictions, has the name of an observer"):
+        job_with_tasks(jet_file, tasks={"regressions": {"jet_pt": {"target": "mass"}}})
+
+
+def test_a_weaver_network_learns_a_target(jet_file, tmp_path):
+    """As in weaver's regression mode: one target, one output of the module."""
+    config = config_with({"type": "custom", "value": {"mass": "jet_sdmass"}})
+    (tmp_path / "mass.yaml").write_text(config.to_yaml())
+    (tmp_path / "network.py").write_text(WEAVER)
+    recipe = {**TINY_RECIPE, "data_config": "mass.yaml", "model": {"file": "network.py"}, "epochs": 1}
+    recipe["tasks"] = {"regressions": {"mass": {"loss": "mse"}}}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    options = {"validation": 0.2, "num_threads": 1, "num_workers": 0}
+    partt.train(tmp_path / "recipe.yaml", jet_file, out=tmp_path / "run", **options)
+    tagger = load_tagger(tmp_path / "run", network_file=tmp_path / "network.py")
+    partt.predict(tagger, jet_file, tmp_path / "scores.root", num_threads=1)
+    assert np.isfinite(read_columns(str(tmp_path / "scores.root"), ["mass"])["mass"]).all()
+    (tmp_path / "network.py").write_text(WEAVER + "\n\ndef get_loss(data_config):\n    return nn.MSELoss()\n")
+    with pytest.raises(ConfigError, match="tasks: .*network.py has a loss of its own; remove"):
+        partt.train(tmp_path / "recipe.yaml", jet_file, out=tmp_path / "other", **options)

@@ -199,7 +199,12 @@ class DataConfig(Record):
     @property
     def target_variables(self) -> tuple[str, ...]:
         """The variables that the targets need."""
-        return (*self.target_names, *self.target_masks.values())
+        return self.variables_of_targets(self.target_names)
+
+    def variables_of_targets(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the variables that some targets need: the targets, and their masks."""
+        masks = [self.target_masks[name] for name in names if name in self.target_masks]
+        return (*names, *masks)
 
     @property
     def particle_labels(self) -> Mapping[str, ParticleLabels]:
