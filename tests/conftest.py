@@ -77,6 +77,15 @@ def jet_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_jets(tmp_path_factory.mktemp("jets") / "jets.root", 300)
 
 
+@pytest.fixture
+def one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let reports have one figure, where figures do not matter: it takes a second instead of ten."""
+    from partt.evaluation import report
+    from partt.evaluation.figures.confusion import draw_confusion
+
+    monkeypatch.setattr(report, "draw_figures", lambda found, _epochs: [draw_confusion(found.main)])
+
+
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory: pytest.TempPathFactory):
     """Return a function that gives a small tagger and its exported file; processes of xdist share the files."""

@@ -7,6 +7,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytorch_optimizer  # noqa: F401 - all that commands import: loaded once, not in every process
@@ -17,16 +18,19 @@ import partt.simulation.simulate
 import partt.training.train  # noqa: F401 - as above
 from partt.cli.main import main
 
-MAX_DESCRIPTORS = 4096
-
 
 def start_forked(work: Callable[[], int], **options: Any) -> "subprocess.Popen[Any]":
     """Start a process that ends with the exit code of `work`; options are those of subprocess.Popen."""
+    before = _descriptors()
 
     def run() -> None:
         code = 1
         try:
-            os.closerange(3, MAX_DESCRIPTORS)  # the parent waits for this, as for a program that starts
+            for descriptor in (
+                _descriptors() - before - {0, 1, 2}
+            ):  # the parent waits until its pipes are closed
+                with suppress(OSError):  # that of the list itself
+                    os.close(descriptor)
             for number in (signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
             sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
@@ -40,6 +44,10 @@ def start_forked(work: Callable[[], int], **options: Any) -> "subprocess.Popen[A
 
     # `python` is never run; its signal handlers, such as that of SIGPIPE, stay
     return subprocess.Popen(["python"], preexec_fn=run, restore_signals=False, **options)  # noqa: PLW1509
+
+
+def _descriptors() -> set[int]:
+    return {int(name) for name in os.listdir("/proc/self/fd")}  # noqa: PTH208
 
 
 def start_partt(

@@ -208,7 +208,7 @@ def _file_loss(recipe: Recipe, config: DataConfig, code: NetworkCode | None) -> 
     if recipe.label_smoothing:
         raise ConfigError(f"label_smoothing: {path} has a loss of its own; remove this key, or get_loss")
     if recipe.tasks != Tasks():
-        raise ConfigError(f"tasks: {path} has a loss of its own, for classes; remove this key, or get_loss")
+        raise ConfigError(f"tasks: {path} has a loss of its own; remove this key, or get_loss")
     has_weights = weights is not None and (weights.use_precomputed_weights or recipe.reweighting == "loss")
     return FileLoss(len(config.class_names), loss, path, has_weights=has_weights)
 

@@ -588,6 +588,17 @@ def test_cycles_through_custom_labels(tmp_path, new_variable, label):
         load_data_config(str(path))
 
 
+def test_two_names_of_one_group():
+    text = """\
+inputs:
+  sv: {length: 9, vars: [a]}
+  sv_features: {length: 9, vars: [b]}
+labels: {type: simple, value: [x, y]}
+"""
+    with pytest.raises(ConfigError, match="file:3: inputs.sv_features: is the same group as sv: "):
+        parse_record(text, DataConfig, "file")
+
+
 def test_targets_beside_labels_are_checked_too():
     """As rgerosa's fork of weaver has them."""
     text = """\

@@ -335,6 +335,18 @@ def test_filled_values_keep_their_type(lengths):
     assert evaluate(parse_formula("ak.fill_none(ak.firsts(pid), 0.5)"), table).dtype == np.float64
 
 
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "uint32", "int64", "float32"])
+def test_numbers_that_do_not_fit_the_type_of_a_column(dtype):
+    table = {"x": Jagged(np.array([1, 0, 1], dtype), np.array([0, 2, 2, 3])), "j": np.array([1, 0, 1], dtype)}
+    for text, expected in {
+        "ak.fill_none(ak.firsts(x), -999)": [1, -999, 1],
+        "ak.fill_none(ak.pad_none(x, 2), -1)[:, 1]": [0, -1, -1],
+        "np.where(j > 0, j, -999)": [1, -999, 1],
+        "np.select([j > 0], [j], default=-999)": [1, -999, 1],
+    }.items():
+        assert evaluate(parse_formula(text), table).tolist() == expected, text
+
+
 def test_functions_of_numbers_keep_float32():
     result = evaluate(parse_formula("px * np.sqrt(2) / np.log(3)"), TABLE)
     assert result.contents.dtype == np.float32  # awkward gives float64

@@ -31,7 +31,6 @@ from partt.data.reading.batch_cache import BatchCache
 from partt.data.reading.splitting import Split
 from partt.errors import ConfigError, OutputError
 from partt.evaluation import report
-from partt.evaluation.figures.confusion import draw_confusion
 from partt.exporting import export as export_module
 from partt.exporting.export import export
 from partt.exporting.tracing import DEFAULT_OPSET, trace
@@ -47,10 +46,7 @@ MINE = "a file of mine"
 REPORT = ["report.html", "table.md", "table.tex", "metrics.csv", "metrics.json", "figures/confusion.pdf"]
 
 
-@pytest.fixture(autouse=True)
-def one_figure(monkeypatch):
-    """Draw one figure: it takes a second instead of ten."""
-    monkeypatch.setattr(report, "draw_figures", lambda found, _epochs: [draw_confusion(found.main)])
+pytestmark = pytest.mark.usefixtures("one_figure")
 
 
 @pytest.fixture(autouse=True)

@@ -126,6 +126,7 @@ def test_a_predict_json_says_nothing_about_other_files(taggers, jets, tmp_path):
     assert origin_of(foreign) == {}
 
 
+@pytest.mark.usefixtures("one_figure")
 def test_the_report_names_the_tagger_of_its_files(tmp_path):
     (tmp_path / "predict.json").write_text('{"tagger_sha256": "liar", "network": "liar"}')
     foreign, own = write_scores(tmp_path / "a.root"), write_scores(tmp_path / "b.root", tagger="abc")

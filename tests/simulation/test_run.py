@@ -17,7 +17,6 @@ import pytest
 
 import partt
 from conftest import ROOT
-from forked_commands import start_partt
 from partt.cli.main import _build_parser, main, parse
 from partt.data.files.tables import inspect_file, read_columns
 from partt.data.jagged import Jagged
@@ -34,8 +33,10 @@ def simulate(out, *words):
 
 
 def start(out, *words, **options):
-    options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True, "text": True}
-    return start_partt(["simulate", "--out", str(out), *WORDS, *words], **options)
+    command = [sys.executable, "-m", "partt", "simulate", "--out", str(out), *WORDS, *words]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, text=True, **options
+    )
 
 
 def columns(path):
@@ -234,7 +235,7 @@ def test_killed_at_random_times_it_ends_with_the_same_files(undisturbed, tmp_pat
 
 def test_an_interrupted_command_says_how_to_continue(tmp_path):
     # If the tests run in the background of a shell, their child processes would ignore this signal.
-    process = start(tmp_path, "--jets", "60", prepare=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    process = start(tmp_path, "--jets", "60", preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     end = time.monotonic() + 60
     while not (tmp_path / "simulation.json").exists() and time.monotonic() < end:
         time.sleep(0.05)
@@ -286,7 +287,7 @@ def test_a_full_disk_is_a_clear_error(tmp_path, workers):
     """RLIMIT_FSIZE makes writes fail after 20 kB, as a full disk does."""
     limit = (20_000, 20_000)
     process = start(
-        tmp_path, "--workers", workers, prepare=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        tmp_path, "--workers", workers, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     )
     _, error = process.communicate(timeout=120)
     assert process.returncode == 5, error

@@ -255,5 +255,5 @@ def test_a_weaver_network_learns_a_target(jet_file, tmp_path):
     partt.predict(tagger, jet_file, tmp_path / "scores.root", num_threads=1)
     assert np.isfinite(read_columns(str(tmp_path / "scores.root"), ["mass"])["mass"]).all()
     (tmp_path / "network.py").write_text(WEAVER + "\n\ndef get_loss(data_config):\n    return nn.MSELoss()\n")
-    with pytest.raises(ConfigError, match="tasks: .*network.py has a loss of its own"):
+    with pytest.raises(ConfigError, match="tasks: .*network.py has a loss of its own; remove"):
         partt.train(tmp_path / "recipe.yaml", jet_file, out=tmp_path / "other", **options)

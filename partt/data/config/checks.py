@@ -86,6 +86,11 @@ def _input_faults(inputs: Mapping[str, GroupSection], preprocess: Preprocess) ->
                     f"{variable.name!r} is already in `inputs` with other parameters; give it a second name "
                     "in new_variables",
                 )
+    names: dict[tuple[str, str], str] = {}
+    for name in inputs:
+        other = names.setdefault(split_name(name), name)
+        if other != name:
+            yield KeyFault(("inputs", name), f"is the same group as {other}: give one of them another name")
     for parts in by_collection({name: group.length for name, group in inputs.items()}).values():
         first = next(iter(parts.values()))
         for part, name in parts.items():

@@ -8,7 +8,7 @@ than their arguments take, so that a formula from an untrusted config can exhaus
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -184,6 +184,27 @@ def lookup(function: Function, keywords: str = "") -> Function:
     return call
 
 
+def where(condition: Value, value: Value, other: Value) -> Value:
+    """Choose between two values, as awkward does."""
+    return np.where(condition, *_with_wide_numbers((value, other)))
+
+
+def _with_wide_numbers(values: Sequence[Value]) -> list[Value]:
+    """Return values, with 64 bits for numbers that do not fit a column: numpy would turn -1 into 255."""
+    types = [value.dtype for value in values if isinstance(value, np.ndarray)]
+    return [
+        np.int64(value) if type(value) is int and not all(_fits(value, dtype) for dtype in types) else value
+        for value in values
+    ]
+
+
+def _fits(number: float, dtype: Any) -> bool:
+    """Whether a type of whole numbers includes a whole number; True for all other types and numbers."""
+    if not isinstance(number, int) or not np.issubdtype(dtype, np.integer):
+        return True
+    return bool(np.iinfo(dtype).min <= number <= np.iinfo(dtype).max)
+
+
 def select(conditions: Value, choices: Value, default: Value = 0) -> Value:
     """Take each value from the first choice whose condition holds, as numpy does."""
     if not isinstance(conditions, list) or not isinstance(choices, list) or len(conditions) != len(choices):
@@ -191,7 +212,8 @@ def select(conditions: Value, choices: Value, default: Value = 0) -> Value:
     count = len(conditions)
 
     def on_contents(*arrays: Value) -> Value:
-        return np.select(list(arrays[:count]), list(arrays[count:-1]), arrays[-1])
+        *values, other = _with_wide_numbers(arrays[count:])
+        return np.select(list(arrays[:count]), values, other)
 
     return elementwise(on_contents, range(2 * count + 1, 2 * count + 2))(*conditions, *choices, default)
 
@@ -337,7 +359,8 @@ def fill_none(column: Value, value: float, axis: int | None = -1) -> Value:
         raise TypeError("fills with a single number")
     array = any_column(column)
     # The type of the result must not depend on whether something is missing in these jets.
-    dtype = np.result_type(ak.to_numpy(ak.flatten(array, axis=None)).dtype, value)
+    dtype = ak.to_numpy(ak.flatten(array, axis=None)).dtype
+    dtype = np.result_type(dtype, value if _fits(value, dtype) else np.int64)
     filled = ak.fill_none(array, value, axis=None if axis is None else array.ndim - 1)
     return to_column(ak.values_astype(filled, dtype))
 

@@ -80,7 +80,7 @@ def _functions() -> dict[str, Function]:
         table |= {f"{module}.{name}": reduction(getattr(ak, name)) for name in _REDUCTIONS.split()}
         table |= {
             f"{module}.sum": four_momenta.with_sum(reduction(ak.sum)),
-            f"{module}.where": elementwise(np.where, range(3, 4)),
+            f"{module}.where": elementwise(columns.where, range(3, 4)),
             f"{module}.nan_to_num": elementwise(np.nan_to_num, range(1, 2), "nan posinf neginf"),
             f"{module}.round": elementwise(np.round, range(1, 3), "decimals"),
             f"{module}.isclose": elementwise(np.isclose, range(2, 5), "rtol atol"),
