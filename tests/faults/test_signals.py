@@ -170,7 +170,7 @@ def test_the_command_saves_when_its_process_group_is_signalled(jet_file, tmp_pat
 def test_prediction_ends_with_75_when_its_process_group_is_signalled(tmp_path):
     saved_tagger(tmp_path / "tagger.safetensors")
     write_jets(tmp_path / "jets.root", 100)
-    copies = [tmp_path / f"jets_{number}.root" for number in range(400)]
+    copies = [tmp_path / f"jets_{number}.root" for number in range(120)]
     for copy in copies:
         copy.hardlink_to(tmp_path / "jets.root")
     process = start_command(tmp_path, "predict", "--tagger", "tagger.safetensors", *map(str, copies))
