@@ -1,5 +1,7 @@
 """The data configs for vertices and masses, read from files of simulated jets."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from simulate_helpers import simulated
@@ -60,3 +62,15 @@ def test_masses_are_targets(jets):
     qcd_mass = targets[first_qcd:, 0]
     assert np.isfinite(qcd_mass).all()  # of the generator-level jet
     assert np.median(qcd_mass) < np.median(targets[:first_qcd, 0])
+
+
+def test_origins_are_classes_of_particles(jets):
+    files, tables = jets
+    labels = read(files, "jetclass_mass").particle_labels["origin"]
+    origins = [table["part_origin"] for table in tables]
+    expected = [
+        column.contents[first:last][:128] for column in origins for first, last in pairwise(column.offsets)
+    ]
+    np.testing.assert_array_equal(labels.numbers, np.concatenate(expected))
+    np.testing.assert_array_equal(np.diff(labels.offsets), [len(particles) for particles in expected])
+    assert {-1, 0, 1, 2} <= set(labels.numbers.tolist())
