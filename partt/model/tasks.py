@@ -85,7 +85,8 @@ class Task(Record):
         """Return the outputs (B, ...) of the head of a regression, for all classes and class by class."""
         if not self.per_class:
             return TaskOutputs(outputs, None)
-        of_class = outputs.unflatten(1, (-1, self.num_values))  # of no jet at all, too
+        copies = self.num_outputs // self.num_values
+        of_class = outputs.view(len(outputs), copies, self.num_values)
         if self.per_class is True:
             return TaskOutputs(None, of_class)
         of_all = of_class[:, 0]
