@@ -171,7 +171,7 @@ def test_weights_that_the_loss_does_not_get_are_said(folder, jet_file):
     code = run_network_file(read_network_file("sums.py"))
     job = open_job(recipe, config, [InputFile("", str(jet_file))], 0.25, seed=7, network_code=code)
     assert "does not get the weights of jets" in job.notices[0]
-    with pytest.raises(ConfigError, match="label_smoothing: not with the loss of .*sums.py"):
+    with pytest.raises(ConfigError, match="label_smoothing: .*sums.py has a loss of its own"):
         file_job("sums.py", jet_file, label_smoothing=0.1)
 
 
