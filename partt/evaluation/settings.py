@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from partt.errors import ConfigError
+from partt.evaluation.bins import round_edges
 from partt.evaluation.jets import ScoresByClass
 from partt.evaluation.names import check_name
 from partt.evaluation.passing import Floats
@@ -97,16 +98,8 @@ def parse_backgrounds(texts: Sequence[str]) -> Mapping[str, float]:
 
 def default_edges(scores: ScoresByClass, observer: str, num_bins: int = MAX_BINS) -> Floats | None:
     """Return round edges that hold nearly all jets; None if the observer is constant or never finite."""
-    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - slow to import
-
-    some = np.concatenate([jets.observers[observer][:: max(1, len(jets) // 20_000)] for jets in scores.jets])
-    known = some[np.isfinite(some)]
-    if len(known) == 0 or known.min() == known.max():
-        return None
-    low, high = np.quantile(known.astype(np.float64), [0.001, 0.999])
-    return np.asarray(
-        MaxNLocator(num_bins, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high), dtype=np.float64
-    )
+    some = [jets.observers[observer][:: max(1, len(jets) // 20_000)] for jets in scores.jets]
+    return round_edges(np.concatenate(some), num_bins)
 
 
 def default_bins(scores: ScoresByClass) -> dict[str, Floats]:
