@@ -12,7 +12,7 @@ from partt.data.jet_batch import take_inputs
 from partt.data.made_up_jets import made_up_jets
 from partt.data.variables import Variables
 from partt.jet_inputs import Collection, JetInputs
-from partt.model.heads import CLASSES
+from partt.model.config_types import CLASSES
 from partt.model.network import Network
 from partt.model.registry import build_network, network_config
 from partt.tagger.tagger_file import TorchTagger, new_tagger

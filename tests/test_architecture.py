@@ -16,7 +16,7 @@ STAGES = {"simulation", "conversion", "checking", "training", "prediction", "eva
 ALLOWED = {
     "cli": STAGES | {"scores", "tagger", "data", "model", "sample"} | BASE,
     **{stage: {"scores", "tagger", "data", "model"} | BASE for stage in STAGES},
-    "scores": {"data"} | BASE,
+    "scores": {"data", "model"} | BASE,
     "tagger": {"data", "model"} | BASE,
     "data": BASE,
     "model": BASE,

@@ -13,7 +13,7 @@ from partt.data.jagged import Jagged, Table
 from partt.errors import ConfigError
 from partt.exporting.formulas import TorchVariables
 from partt.jet_inputs import PaddedCollection, PaddedInputs
-from partt.model.heads import CLASSES
+from partt.model.config_types import CLASSES
 from partt.model.network import Network
 from partt.tagger.onnx_inputs import count_name, mask_name, particle_axes, raw_branches
 from partt.tagger.tagger_file import TorchTagger, reference_inputs

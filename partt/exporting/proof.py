@@ -14,7 +14,7 @@ from partt.data.jagged import Array, Column, Jagged, Table, num_jets
 from partt.data.packing import pack
 from partt.data.variables import Variables
 from partt.errors import NumericalError
-from partt.model.heads import CLASSES
+from partt.model.config_types import CLASSES
 from partt.tagger.onnx_file import run_session
 from partt.tagger.onnx_inputs import (
     Feed,

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 MAX_LAYERS = 256
+CLASSES = "classes"  # name of the head whose outputs are the logits of the classes
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
 Width = Annotated[int, Field(ge=1, le=65_536)]

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from partt.config import Record
 from partt.model.config_types import MAX_LAYERS, Probability, Widths
 
-CLASSES = "classes"  # name of the head whose outputs are the logits of the classes
-
 
 class HeadConfig(Record):
     """Hidden layers of a head; none: one linear layer."""

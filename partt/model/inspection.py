@@ -11,7 +11,7 @@ from torch import Tensor
 
 from partt.errors import ConfigError
 from partt.jet_inputs import JetInputs
-from partt.model.heads import CLASSES
+from partt.model.config_types import CLASSES
 from partt.model.interleaving import interleave
 from partt.model.network import Network
 from partt.model.particle_transformer import AttentionMaps, ParticleTransformer

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from partt.model.heads import CLASSES
+from partt.model.config_types import CLASSES
 
 Item = TypeVar("Item")
 

@@ -6,17 +6,18 @@ predictions come in the target's unit.
 Axes: B jets, C classes, K numbers that describe a target.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-import torch
 from pydantic import Field, PositiveFloat, model_validator
-from torch import Tensor
 
 from partt.config import Record
-from partt.model.config_types import Width
-from partt.model.heads import CLASSES
+from partt.model.config_types import CLASSES, Width
+
+if TYPE_CHECKING:  # evaluation, which reads tasks, does without torch
+    from collections.abc import Mapping
+
+    from torch import Tensor
 
 Kind = Literal["classes", "value", "gaussian", "quantiles"]
 PerClass = bool | Literal["residual"]
@@ -29,10 +30,10 @@ MEDIAN = 0.5
 class TaskOutputs:
     """Outputs of a regression, of order 1; with `per_class: true` there is nothing for all classes."""
 
-    of_all: Tensor | None  # (B, K) whatever the class
-    of_class: Tensor | None  # (B, C, K) if the jet is of this class
+    of_all: "Tensor | None"  # (B, K) whatever the class
+    of_class: "Tensor | None"  # (B, C, K) if the jet is of this class
 
-    def of(self, classes: Tensor | None) -> Tensor:
+    def of(self, classes: "Tensor | None") -> "Tensor":
         """Return the outputs (B, K) for the given classes (B,), or those for all if it has no others."""
         if self.of_class is None or classes is None:
             assert self.of_all is not None  # noqa: S101 (for mypy)
@@ -59,6 +60,8 @@ class Task(Record):
     scale: PositiveFloat = 1.0
     unit: str = ""
     """of the target"""
+    factor_of: str = ""
+    """variable of the data config, with one value per jet, that the target is a factor on; empty: none"""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -81,7 +84,7 @@ class Task(Record):
         copies = {False: 1, True: self.num_classes, "residual": 1 + self.num_classes}[self.per_class]
         return self.num_values * copies
 
-    def split(self, outputs: Tensor) -> TaskOutputs:
+    def split(self, outputs: "Tensor") -> TaskOutputs:
         """Return the outputs (B, ...) of the head of a regression, for all classes and class by class."""
         if not self.per_class:
             return TaskOutputs(outputs, None)
@@ -91,14 +94,16 @@ class Task(Record):
         of_all = of_class[:, 0]
         return TaskOutputs(of_all, of_all[:, None] + of_class[:, 1:])
 
-    def scaled(self, targets: Tensor) -> Tensor:
+    def scaled(self, targets: "Tensor") -> "Tensor":
         """Return targets as the head learns them."""
         return (targets - self.shift) / self.scale
 
-    def in_units(self, values: Tensor) -> Tensor:
+    def in_units(self, values: "Tensor") -> "Tensor":
         """Return predictions (..., K) from outputs (..., K): value, mean and width, or quantiles."""
         if self.kind != "gaussian":
             return self.shift + self.scale * values
+        import torch  # noqa: PLC0415
+
         mean, log_variance = values.unbind(-1)
         width = (log_variance / 2).exp() * self.scale
         return torch.stack((self.shift + self.scale * mean, width), dim=-1)
@@ -109,7 +114,7 @@ class Task(Record):
         distances = [abs(quantile - MEDIAN) for quantile in self.quantiles]
         return distances.index(min(distances)) if distances else 0
 
-    def predictions(self, outputs: Mapping[str, Tensor]) -> Tensor:
+    def predictions(self, outputs: "Mapping[str, Tensor]") -> "Tensor":
         """Return the predictions (B, K) of a regression, from the outputs of all heads.
 
         With `per_class: true` they are those of the class with the highest score, otherwise those for all.

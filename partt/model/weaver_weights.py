@@ -21,7 +21,8 @@ from torch import Tensor
 from partt.errors import DataError
 from partt.jet_inputs import CollectionShape, InputShape, main_collection
 from partt.model.baselines.particlenet import ParticleNetConfig
-from partt.model.heads import CLASSES, HeadConfig
+from partt.model.config_types import CLASSES
+from partt.model.heads import HeadConfig
 from partt.model.particle_transformer_config import ParticleTransformerConfig
 from partt.model.registry import network_config
 from partt.model.weaver_architecture import State, WeaverArchitecture, plain_names, recognise, widths_of

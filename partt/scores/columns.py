@@ -5,15 +5,20 @@
 | `score_<class>` | of each class |
 | `<S>_vs_<B>` | discriminants |
 | `label_<class>` | 1 for jets of the class, else 0; in labelled files |
+| `NAME` | of each regression, in the target's unit: value, mean, or the quantile nearest to the median |
+| `NAME_low`, `NAME_high` | mean - width and mean + width, or the lowest and the highest quantile |
+| `NAME_q<percent>` | other quantiles: `NAME_q25`, `NAME_q97_5` |
+| `NAME_<class>` | `NAME` if the jet is of this class; of regressions per class |
+| `<variable>_corrected` | `NAME` x the variable that the target is a factor of; the variable is there, too |
+| `true_<target>` | the true value, NaN if not known; in files that have it |
 | observers, kept branches | under their own names |
 | `embedding` | if asked for |
 | `selected`, `bad`, `source_file`, `source_entry` | |
 
 weaver writes `score_<label branch>` (`score_label_QCD`), the label branches, `_label_` (the position of the
-true class) and observers.
+true class) and observers. `partt.model.task_columns` has the names of the columns of regressions.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +28,9 @@ import numpy.typing as npt
 from partt.data.files.info import FileInfo, is_number_type
 from partt.data.jagged import Array, Column, Table
 from partt.errors import ConfigError, DataError
+from partt.model.config_types import CLASSES
+from partt.model.task_columns import column_name, task_columns
+from partt.model.tasks import Task
 from partt.scores.discriminants import VS, Discriminant
 from partt.scores.origin import Provenance
 from partt.scores.scores import Scores
@@ -65,19 +73,43 @@ def discriminant_column(discriminant: Discriminant) -> str:
     return column_name(discriminant.name)
 
 
-def column_name(name: str) -> str:
-    """Replace what ROOT does not allow in names: anything but letters, digits and _ becomes _."""
-    return re.sub(r"\W", "_", name, flags=re.ASCII)
+def regression_columns(tasks: Sequence[Task], class_names: Sequence[str]) -> list[str]:
+    """Return the names of the columns of all regressions; a true value is written once."""
+    names = [task_columns(task, class_names) for task in tasks if task.kind != CLASSES]
+    corrected = [item.corrected for item in names if item.corrected is not None]
+    true_values = dict.fromkeys(item.true for item in names)
+    return [*(name for item in names for name in item.predicted), *corrected, *true_values]
+
+
+def check_regression_columns(
+    tasks: Sequence[Task], class_names: Sequence[str], observers: Sequence[str]
+) -> None:
+    """Raise an error if a column of a regression would have the name of another one, or of an observer."""
+    columns = regression_columns(tasks, class_names)
+    variables = [column_name(task.factor_of) for task in tasks if task.factor_of]
+    others = [*own_columns(class_names, (), embeddings=True), *dict.fromkeys([*observers, *variables])]
+    for name in columns:
+        if (columns + others).count(name) > 1:
+            what = "an observer of the data config" if name in observers else "another column"
+            raise ConfigError(
+                f"tasks.regressions: {name}, a column of the predictions, has the name of {what}; rename the "
+                "regression, the target or the observer"
+            )
 
 
 def own_columns(
-    class_names: Sequence[str], discriminants: Sequence[Discriminant], *, embeddings: bool
+    class_names: Sequence[str],
+    discriminants: Sequence[Discriminant],
+    *,
+    embeddings: bool,
+    tasks: Sequence[Task] = (),
 ) -> list[str]:
     """Return the names of all columns that prediction may add, besides observers and kept branches."""
     return [
         *score_columns(class_names),
         *map(discriminant_column, discriminants),
         *label_columns(class_names),
+        *regression_columns(tasks, class_names),
         *([EMBEDDING] if embeddings else []),
         SELECTED,
         BAD,

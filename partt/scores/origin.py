@@ -1,12 +1,13 @@
 """The note inside a file of scores: what it was made from, by which tagger; read by reruns and evaluation."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
 from partt.config import Record
 from partt.data.files.tables import read_note
+from partt.model.tasks import Task
 
 
 class Balance(Record):
@@ -52,6 +53,8 @@ class Provenance(Record):
     rows: int
     network: str = ""  # this and the versions: unknown in files of partt 0.1
     versions: dict[str, str] = Field(default_factory=dict)
+    # what the tagger predicts: classes, regressions; empty in files of older versions, which had only classes
+    tasks: Annotated[tuple[Task, ...], Field(strict=False)] = ()
 
     @property
     def tagger(self) -> str:

@@ -39,8 +39,7 @@ from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError
 from partt.jet_inputs import JetInputs
 from partt.jobs.devices import choose_device
-from partt.model.config_types import Width
-from partt.model.heads import CLASSES
+from partt.model.config_types import CLASSES, Width
 from partt.model.network import Network, Outputs
 from partt.model.network_file import NetworkFile, run_network_file
 from partt.model.registry import build_network, network_config, network_kind

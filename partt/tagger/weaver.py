@@ -17,7 +17,7 @@ from partt.data.variables import read_variables
 from partt.errors import ConfigError, DataError
 from partt.jobs.output_folder import writing_to
 from partt.model.baselines.particlenet import ParticleNet
-from partt.model.heads import CLASSES
+from partt.model.config_types import CLASSES
 from partt.model.particle_transformer import ParticleTransformer
 from partt.model.registry import build_network
 from partt.model.weaver_architecture import State, WeaverArchitecture, recognise

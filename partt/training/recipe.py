@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 from partt.config import MAX_BYTES, KeyFault, Record, parse_record, parse_yaml, shipped_file
 from partt.data.config.sections import Regex
 from partt.errors import ConfigError
-from partt.model.heads import CLASSES
+from partt.model.config_types import CLASSES
 from partt.model.registry import network_config, network_names
 from partt.model.tasks import PerClass, Quantiles
 from partt.regular_files import read_bounded
@@ -151,6 +151,15 @@ class RegressionTask(Record):
     """null: half the central 68 % width of some training jets"""
     unit: str = ""
     """of the target, for people"""
+    factor_of: str | None = None
+    """variable of the data config, with one value per jet, that the target is a factor on, such as jet_mass
+    for a target true_mass / jet_mass: predictions then have jet_mass_corrected = prediction x jet_mass"""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(set(self.quantiles)) < len(self.quantiles):
+            raise KeyFault(("quantiles",), "each quantile can be learned only once")
+        return self
 
 
 TaskName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]

@@ -15,7 +15,7 @@ from partt.data.variables import Variables
 from partt.errors import ConfigError
 from partt.exporting import proof
 from partt.exporting.export import export
-from partt.model.heads import CLASSES
+from partt.model.config_types import CLASSES
 from partt.model.registry import build_network, network_config
 from partt.prediction.predict import predict
 from partt.tagger.onnx_file import load_onnx_tagger

@@ -13,7 +13,7 @@ from torch.nn import functional
 from partt.data.jet_batch import JetBatch
 from partt.data.reading.jet_index import JetIndex
 from partt.errors import ConfigError, DataError
-from partt.model.heads import CLASSES
+from partt.model.config_types import CLASSES
 from partt.model.network import Outputs
 from partt.model.tasks import classes_task
 from partt.training.objectives.objective import LOSS, Losses, Measurements, Metric, Objective

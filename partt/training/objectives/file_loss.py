@@ -8,8 +8,8 @@ from torch import Tensor
 
 from partt.data.jet_batch import JetBatch
 from partt.errors import ConfigError, DataError
+from partt.model.config_types import CLASSES
 from partt.model.foreign_code import blamed_on, seeded_by_torch
-from partt.model.heads import CLASSES
 from partt.model.network import Outputs
 from partt.training.objectives.classification import Classification
 from partt.training.objectives.objective import LOSS, Losses, Measurements

@@ -8,8 +8,9 @@ import numpy.typing as npt
 from partt.config import did_you_mean
 from partt.data.config.data_config import DataConfig
 from partt.errors import ConfigError, DataError
-from partt.model.heads import CLASSES
+from partt.model.config_types import CLASSES
 from partt.model.tasks import Kind, Task
+from partt.scores.columns import check_regression_columns
 from partt.training.objectives.classification import Classification
 from partt.training.objectives.objective import Objective
 from partt.training.objectives.regression import Regression
@@ -39,7 +40,10 @@ def make_objective(recipe: Recipe, config: DataConfig) -> Objective:
         )
     if list(terms) == [CLASSES] and weight == 1:
         return terms[CLASSES].objective
-    return SumOfTasks(terms)
+    objective = SumOfTasks(terms)
+    class_names = config.class_names if CLASSES in terms else ()
+    check_regression_columns(objective.tasks, class_names, config.observers)
+    return objective
 
 
 def with_fitted_scales(recipe: Recipe, config: DataConfig, read_targets: Callable[[], Targets]) -> Recipe:
@@ -89,5 +93,6 @@ def _regression(name: str, regression: RegressionTask, config: DataConfig) -> Re
         shift=regression.shift or 0.0,
         scale=regression.scale or 1.0,
         unit=regression.unit,
+        factor_of=regression.factor_of or "",
     )
     return Regression(task, regression.loss, config.target_names.index(target))
