@@ -3,9 +3,9 @@
 A quantile is the smallest value at which the weight of the jets up to it reaches the level (numpy calls it
 inverted_cdf): a jet of weight 2 counts as two jets.
 
-Intervals come from a Poisson bootstrap: each jet is taken a Poisson(1) number of times. In large cells, blocks
-of jets are taken, with their values in bins of equal numbers of jets, so that ten million jets cost little
-more than sorting them.
+Intervals come from a Poisson bootstrap: each jet is taken a Poisson(1) number of times. In large cells,
+blocks of jets are taken, with their values in bins of equal numbers of jets, so that ten million jets cost
+little more than sorting them.
 
 Axes: n jets, N cells, K blocks, B bins, R repetitions.
 """
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from partt.data.jagged import Array
-from partt.evaluation.bootstrap import NUM_BLOCKS, NUM_REPETITIONS
+from partt.evaluation.bootstrap import NUM_BLOCKS
 from partt.evaluation.intervals import Interval
 from partt.evaluation.jets import ROUNDING
 from partt.evaluation.passing import Floats
@@ -26,6 +26,7 @@ LEVELS = (0.16, 0.5, 0.84)
 MIN_JETS = 10  # effective number; with fewer, there is no result
 MAX_SINGLE = 1024  # jets of a cell that are taken one by one
 NUM_BINS = 256
+NUM_REPETITIONS = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +133,9 @@ class SortedSample:
 def _reached(sums: Floats) -> npt.NDArray[np.int64]:
     """Return where sums of weights (R, n) first reach the levels of the total (R, 3)."""
     highest = np.maximum.accumulate(sums, axis=1)  # negative weights make sums fall
-    last = sums.shape[1] - 1
-    found = [np.count_nonzero(highest < level * sums[:, -1:], axis=1) for level in LEVELS]
-    return np.minimum(np.stack(found, axis=1), last)
+    found = [(highest < level * sums[:, -1:]).sum(axis=1) for level in LEVELS]
+    places: npt.NDArray[np.int64] = np.minimum(np.stack(found, axis=1), sums.shape[1] - 1)
+    return places
 
 
 def _half_width(draws: Floats) -> float:
