@@ -39,8 +39,12 @@ def predictor_title(predictor: Predictor) -> str:
 
 
 def shown_rows(table: RegressionTable) -> list[ResponseRow]:
-    """Return the rows for people: all jets, classes, and bins of all jets."""
-    return [row for row in table.rows if row.place.group == ALL_JETS or not row.place.observer]
+    """Return the rows for people: all jets, classes, and bins of all jets, as far as there are jets."""
+    return [
+        row
+        for row in table.rows
+        if max(row.num_jets) and (row.place.group == ALL_JETS or not row.place.observer)
+    ]
 
 
 def regressions_markdown(tables: Sequence[RegressionTable]) -> str:

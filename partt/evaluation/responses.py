@@ -33,7 +33,7 @@ SCORE_EDGES = np.linspace(0, 1, 11)
 PULL_EDGES = np.linspace(-5, 5, 51)
 TRUE_BINS = 8
 VALUE_BINS = 60
-RESPONSE_BINS = 60
+RESPONSE_BINS = 100
 RESPONSE_WIDTHS = 4  # on either side of the median, in figures of responses
 SOME_JETS = 100_000  # by which edges are chosen
 

@@ -50,7 +50,9 @@ def regression_table(num_jets: int, seed: int = 0, resolution: float = RESOLUTIO
     return table | {name: np.asarray(values, dtype=np.float32) for name, values in columns.items()}
 
 
-def write_regressions(path: Path, num_jets: int = 1500, *, classes: bool = True, tagger: str = "abc", **options):
+def write_regressions(
+    path: Path, num_jets: int = 1500, *, classes: bool = True, tagger: str = "abc", **options
+):
     """Write a prediction file, with its note; with or without classes."""
     table = regression_table(num_jets, **options)
     tasks = (CLASS_TASK, MASS, PT) if classes else (MASS, PT)

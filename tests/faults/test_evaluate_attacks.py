@@ -165,7 +165,7 @@ def outcome(call):
 
 def check_outputs(found, *, draw: bool) -> None:
     main_summary = found.main
-    assert np.isfinite(main_summary.predictions.accuracy)
+    assert np.isfinite(main_summary.classification.predictions.accuracy)
     content = json.loads(metrics_json(found, {}))
     assert content["table"][0]["results"][0]["value"] is not None
     for row in csv.reader(io.StringIO(to_csv(found.table))):

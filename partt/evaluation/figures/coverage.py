@@ -1,5 +1,7 @@
 """Whether predicted uncertainties are right: coverage of quantiles and intervals, pulls."""
 
+from typing import Any
+
 import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import norm
@@ -28,21 +30,17 @@ def draw_coverage(target: TargetResults, key: str) -> Drawing | None:
     width = max(4.0, 1.4 + 0.45 * len(groups))
     figure = Figure(figsize=(1.0 + width * columns, 1.2 + 3.4 * rows), layout="constrained")
     all_axes = panels(figure, len(shown), sharey=True)
+    handles: dict[str, Any] = {}
     for axes, (predictor, coverage) in zip(all_axes, shown, strict=True):
         numbers = [predictor.groups.index(group) for group in groups if group in predictor.groups]
-        for position, (label, expected, interval) in enumerate(_fractions(coverage)):
+        for label, expected, interval in _fractions(coverage):
             value, low, high = (values[numbers] for values in interval)
             is_known = ~np.isnan(value)
             errors = np.maximum([value - low, high - value], 0)[:, is_known]
-            axes.axhline(expected, color=colour(position), linestyle="--", linewidth=1.0)
-            axes.errorbar(
-                np.flatnonzero(is_known),
-                value[is_known],
-                yerr=errors,
-                fmt="o",
-                markersize=4,
-                color=colour(position),
-                label=label,
+            shade = handles[label].lines[0].get_color() if label in handles else colour(len(handles))
+            axes.axhline(expected, color=shade, linestyle="--", linewidth=1.0)
+            handles[label] = axes.errorbar(
+                np.flatnonzero(is_known), value[is_known], yerr=errors, fmt="o", markersize=4, color=shade
             )
         axes.set_xlim(-0.6, len(numbers) - 0.4)
         names = [plain(predictor.groups[number]) for number in numbers]
@@ -50,7 +48,7 @@ def draw_coverage(target: TargetResults, key: str) -> Drawing | None:
         axes.xaxis.minorticks_off()
         axes.set_ylim(0, 1)
         axes.set_title(plain(predictor.title))
-        axes.legend(loc="best", fontsize=8.5, frameon=True)
+    figure.legend(handles.values(), handles, loc="outside upper center", ncols=2, fontsize=9)
     figure.supylabel("fraction of true values")
     return Drawing(f"coverage_{key}", f"Coverage of {target.title}", CAPTION, figure)
 

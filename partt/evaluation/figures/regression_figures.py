@@ -14,10 +14,7 @@ from partt.evaluation.figures.response_dependence import (
 from partt.evaluation.figures.response_shape import draw_response_shape
 from partt.evaluation.figures.spectra import draw_spectra
 from partt.evaluation.figures.style import MAX_DRAWN
-from partt.evaluation.regression_table import TRUE_VALUE, TargetResults, binned_by
-from partt.evaluation.responses import HIGHEST_SCORE
-
-NAMES = {TRUE_VALUE: "true_value", HIGHEST_SCORE: "highest_score"}  # in names of files
+from partt.evaluation.regression_table import TargetResults, binned_by
 
 
 def draw_targets(targets: Sequence[TargetResults]) -> Iterator[Drawing]:
@@ -32,12 +29,11 @@ def _draw_target(target: TargetResults, key: str) -> Iterator[Drawing]:
     yield draw_response_shape(target, key)
     yield draw_spectra(target, key)
     yield draw_predicted_true(target, key)
-    has_classes = len(drawn_groups(target)) > 1
-    for position, observer in enumerate(binned_by(target.main.prediction)):
-        observer_key = NAMES.get(observer, file_key(observer, "observer", position))
-        yield draw_response_dependence(target, key, observer, observer_key)
-        if has_classes and observer != HIGHEST_SCORE:
-            yield draw_width_by_class(target, key, observer, observer_key)
+    observers = list(binned_by(target.main.prediction))
+    if observers:
+        yield draw_response_dependence(target, key)
+        if len(drawn_groups(target)) > 1:
+            yield draw_width_by_class(target, key, observers[0])
     if target.main.by_discriminant:
         yield draw_response_by_score(target, key, target.main.groups[1 : 1 + MAX_DRAWN])
     for drawing in (draw_coverage(target, key), draw_pulls(target, key)):

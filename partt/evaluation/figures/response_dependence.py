@@ -20,6 +20,7 @@ from partt.evaluation.passing import Floats
 from partt.evaluation.regression_table import TRUE_VALUE, TargetResults, binned_by
 from partt.evaluation.responses import ALL_JETS
 
+MAX_COLUMNS = 3
 CAPTION = "All jets. Points in the same bin are drawn side by side; a bin needs 10 (effective) jets."
 CAPTION_BY_CLASS = "Half of the central 68 % of the response, by true class."
 CAPTION_OF_SCORES = (
@@ -28,38 +29,45 @@ CAPTION_OF_SCORES = (
 )
 
 
-def draw_response_dependence(target: TargetResults, key: str, observer: str, observer_key: str) -> Drawing:
-    """Draw bias and width of all jets, for all models and baselines."""
-    figure = Figure(figsize=(7.2, 6.6), layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True)
-    edges = _draw_bins(upper, lower, target, observer, ALL_JETS)
-    for axes in (upper, lower):
-        _draw_edges(axes, edges)
-    upper.axhline(0.0, color="grey", linewidth=0.8, zorder=0)
-    upper.set_ylabel("bias")
-    lower.set_ylabel("width")
-    lower.set_ylim(bottom=0)
-    lower.set_xlabel(_label(target, observer))
+def draw_response_dependence(target: TargetResults, key: str) -> Drawing:
+    """Draw bias and, below, width of all jets against each observer, for all models and baselines."""
+    observers = list(binned_by(target.main.prediction))
+    columns = min(len(observers), MAX_COLUMNS)
+    rows = 2 * -(-len(observers) // columns)
+    figure = Figure(figsize=(1.6 + 3.6 * columns, 0.8 + 2.2 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for number, observer in enumerate(observers):
+        row, column = 2 * (number // columns), number % columns
+        upper, lower = grid[row][column], grid[row + 1][column]
+        _draw_bins(upper, lower, target, observer, ALL_JETS)
+        upper.axhline(0.0, color="grey", linewidth=0.8, zorder=0)
+        upper.tick_params(labelbottom=False)
+        lower.set_ylim(bottom=0)
+        lower.set_xlabel(_label(target, observer))
+        if column == 0:
+            upper.set_ylabel("bias")
+            lower.set_ylabel("width")
+    for empty in range(len(observers), columns * rows // 2):
+        for row in (rows - 2, rows - 1):
+            grid[row][empty % columns].remove()
     add_legend(figure, target, points=True)
-    title = f"Bias and width of {target.title} against {observer}"
-    return Drawing(f"response_{key}_{observer_key}", title, CAPTION, figure)
+    return Drawing(f"dependence_{key}", f"Bias and width of {target.title} in bins", CAPTION, figure)
 
 
-def draw_width_by_class(target: TargetResults, key: str, observer: str, observer_key: str) -> Drawing:
+def draw_width_by_class(target: TargetResults, key: str, observer: str) -> Drawing:
     """Draw a panel of widths for each class."""
     groups = drawn_groups(target)[1:]
     rows, columns = grid_shape(len(groups))
     figure = Figure(figsize=(1.6 + 2.9 * columns, 1.5 + 2.2 * rows), layout="constrained")
     for axes, group in zip(panels(figure, len(groups), sharex=True), groups, strict=True):
-        edges = _draw_bins(None, axes, target, observer, group)
-        _draw_edges(axes, edges)
+        _draw_bins(None, axes, target, observer, group)
         axes.set_ylim(bottom=0)
         axes.set_title(plain(group))
     figure.supxlabel(_label(target, observer))
     figure.supylabel("width")
     add_legend(figure, target, points=True)
     title = f"Width of {target.title} against {observer}, by class"
-    return Drawing(f"width_{key}_{observer_key}", title, CAPTION_BY_CLASS, figure)
+    return Drawing(f"width_{key}", title, CAPTION_BY_CLASS, figure)
 
 
 def draw_response_by_score(target: TargetResults, key: str, class_names: tuple[str, ...]) -> Drawing:
@@ -85,8 +93,8 @@ def draw_response_by_score(target: TargetResults, key: str, class_names: tuple[s
     )
 
 
-def _draw_bins(upper: Any, lower: Any, target: TargetResults, observer: str, group: str) -> Floats:
-    """Draw biases and widths of a group; return the edges of the bins."""
+def _draw_bins(upper: Any, lower: Any, target: TargetResults, observer: str, group: str) -> None:
+    """Draw biases (if there are axes for them) and widths of a group."""
     drawn = drawn_predictors(target)
     edges = binned_by(target.main.prediction)[observer].edges
     for position, (predictor, style) in enumerate(drawn):
@@ -103,7 +111,8 @@ def _draw_bins(upper: Any, lower: Any, target: TargetResults, observer: str, gro
             shifted = Interval(*(values - target.plan.centre for values in median))
             _draw_points(upper, centres, shifted, style.points)
         _draw_points(lower, centres, width, style.points)
-    return edges
+    for axes in (lower, *([upper] if upper is not None else [])):
+        _draw_edges(axes, edges)
 
 
 def _draw_points(axes: Any, centres: Floats, interval: Interval, style: dict[str, Any]) -> None:

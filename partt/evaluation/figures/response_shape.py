@@ -10,7 +10,6 @@ from partt.evaluation.figures.predictors import (
     response_label,
 )
 from partt.evaluation.figures.style import grid_shape, panels, plain
-from partt.evaluation.number_text import cell_text
 from partt.evaluation.regression_table import TargetResults, cell_at
 
 CAPTION = "Distribution by true class; w is half of the central 68 %, as in the table."
@@ -36,7 +35,7 @@ def draw_response_shape(target: TargetResults, key: str) -> Drawing:
                 axes.text(
                     0.97,
                     0.95 - 0.09 * line,
-                    f"w = {cell_text(cell).value}",
+                    f"w = {cell.value:.3g}",
                     transform=axes.transAxes,
                     color=style.colour,
                     fontsize=9,
