@@ -11,6 +11,7 @@ Axes: n jets, N cells, K blocks, B bins, R repetitions.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Self
 
 import numpy as np
@@ -62,7 +63,6 @@ class SortedSample:
         self._values = values  # (n,) finite
         self._weights = weights
         self._order = np.argsort(values, kind="stable")
-        self._taken = np.random.default_rng(0).poisson(1.0, (NUM_REPETITIONS, MAX_SINGLE)).astype(np.float64)
 
     def in_cells(self, cells: npt.NDArray[np.int64], num_cells: int) -> Resolution:
         """Return the resolution (N,) in each cell; a jet whose cell (n,) is negative is in none."""
@@ -104,7 +104,7 @@ class SortedSample:
 
     def _one_by_one(self, values: Floats, weights: Floats) -> Floats:
         """Return the quantiles (R, 3) of repetitions that take single jets."""
-        sums = np.cumsum(self._taken[:, : len(values)] * weights, axis=1)
+        sums = np.cumsum(_times_taken()[:, : len(values)] * weights, axis=1)
         draws: Floats = values[_reached(sums)]
         draws[sums[:, -1] <= 0] = np.nan
         return draws
@@ -117,7 +117,7 @@ class SortedSample:
         bins = np.arange(len(values)) * NUM_BINS // len(values)
         blocks = jets % NUM_BLOCKS
         cells = np.bincount(blocks * NUM_BINS + bins, weights, minlength=NUM_BLOCKS * NUM_BINS)
-        sums = np.cumsum(self._taken[:, :NUM_BLOCKS] @ cells.reshape(NUM_BLOCKS, NUM_BINS), axis=1)
+        sums = np.cumsum(_times_taken()[:, :NUM_BLOCKS] @ cells.reshape(NUM_BLOCKS, NUM_BINS), axis=1)
         edges = values[np.minimum(np.arange(NUM_BINS + 1) * len(values) // NUM_BINS, len(values) - 1)]
         found = _reached(sums)  # (R, 3)
         upper = np.take_along_axis(sums, found, axis=1)
@@ -128,6 +128,12 @@ class SortedSample:
         draws: Floats = edges[found] + share * (edges[found + 1] - edges[found])
         draws[sums[:, -1] <= 0] = np.nan
         return draws
+
+
+@cache
+def _times_taken() -> Floats:
+    """Return how often each jet or block is taken, the same for all samples (R, MAX_SINGLE)."""
+    return np.random.default_rng(0).poisson(1.0, (NUM_REPETITIONS, MAX_SINGLE)).astype(np.float64)
 
 
 def _reached(sums: Floats) -> npt.NDArray[np.int64]:
