@@ -25,8 +25,8 @@ from partt.evaluation.passing import Floats
 
 LEVELS = (0.16, 0.5, 0.84)
 MIN_JETS = 10  # effective number; with fewer, there is no result
-MAX_SINGLE = 1024  # jets of a cell that are taken one by one
-NUM_BINS = 256
+MAX_SINGLE = 512  # jets of a cell that are taken one by one
+NUM_BINS = 128
 NUM_REPETITIONS = 400
 
 
