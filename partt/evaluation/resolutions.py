@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from partt.data.jagged import Array
 from partt.evaluation.bootstrap import NUM_BLOCKS
-from partt.evaluation.intervals import Interval
+from partt.evaluation.intervals import COVERAGE, Interval
 from partt.evaluation.jets import ROUNDING
 from partt.evaluation.passing import Floats
 
-LEVELS = (0.16, 0.5, 0.84)
+LEVELS = ((1 - COVERAGE) / 2, 0.5, (1 + COVERAGE) / 2)  # the width of a normal distribution is its sigma
 MIN_JETS = 10  # effective number; with fewer, there is no result
 MAX_SINGLE = 512  # jets of a cell that are taken one by one
 NUM_BINS = 128

@@ -17,7 +17,7 @@ from partt.evaluation.bins import bin_numbers, round_edges
 from partt.evaluation.intervals import COVERAGE, Interval, interval_in_bins
 from partt.evaluation.jets import ScoresByClass
 from partt.evaluation.passing import Floats
-from partt.evaluation.resolutions import Resolution, SortedSample
+from partt.evaluation.resolutions import LEVELS, Resolution, SortedSample
 from partt.model.task_columns import TaskColumns, task_columns
 from partt.model.tasks import Task
 from partt.scores.discriminants import Discriminant
@@ -200,7 +200,7 @@ def plan_responses(
         responses = _responses(values[::every], true, is_ratio=is_ratio)
         known = responses[np.isfinite(responses)]
         if len(known):
-            low, middle, high = np.quantile(known, [0.16, 0.5, 0.84])
+            low, middle, high = np.quantile(known, LEVELS)
             reach = RESPONSE_WIDTHS * (high - low) / 2
             ranges += [max(middle - reach, 0.0) if is_ratio else middle - reach, middle + reach]
     return ResponsePlan(

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from scipy.stats import norm
 from toy_regressions import MASS, PT, RESOLUTION, regression_table
 
 import partt
 from partt.errors import ConfigError, DataError
 from partt.evaluation.intervals import COVERAGE
 from partt.evaluation.jets import scores_from_arrays
+from partt.evaluation.resolutions import LEVELS
 from partt.model.tasks import Task
 from toy_scores import CLASSES
 
@@ -37,7 +37,7 @@ def bias_and_width(response, at=0):
 
 
 def test_numbers_by_hand():
-    """Ten jets with responses 0.1, ..., 1: half of the weight is reached at 0.5, 16 % at 0.2, 84 % at 0.9."""
+    """Ten jets with responses 0.1, ..., 1: half of the weight is reached at 0.5, 15.9 % at 0.2, 84.1 % at 0.9."""
     true = np.full(10, 2.0)
     found = partt.evaluate(only({"x": true * np.arange(1, 11) / 10, "true_x": true}, VALUE)).main.regressions[
         "x"
@@ -60,7 +60,7 @@ def test_a_factor_is_compared_in_the_unit_of_its_variable():
     assert bias_and_width(regression.prediction) == pytest.approx((-0.1, 0), abs=1e-12)
     assert list(regression.baselines) == ["mass", "soft"]
     for name, values in (("mass", mass), ("soft", soft_drop)):
-        low, median, high = np.quantile(values / true, [0.16, 0.5, 0.84], method="inverted_cdf")
+        low, median, high = np.quantile(values / true, LEVELS, method="inverted_cdf")
         assert bias_and_width(regression.baselines[name]) == pytest.approx((median - 1, (high - low) / 2))
     (target,) = found.targets
     assert target.title == "f × mass"
@@ -75,15 +75,14 @@ def test_a_toy_has_its_closed_form():
     """The response is 1 + 0.08 x a normal number, of all classes and in all bins; widths and quantiles are right."""
     found = partt.evaluate(with_classes(8000, MASS, PT), bins={"jet_pt": [500, 700, 1000]}).main
     mass, pt = found.regressions["mass"], found.regressions["pt"]
-    width = RESOLUTION * norm.ppf(0.84)
     for resolution in (mass.prediction.resolution, mass.prediction.by["jet_pt"].resolution):
         np.testing.assert_allclose(resolution.median.value, 1, atol=0.01)
-        np.testing.assert_allclose(resolution.width.value, width, rtol=0.08)
+        np.testing.assert_allclose(resolution.width.value, RESOLUTION, rtol=0.08)
     assert mass.left_out == {"true value is not known": 160}
     assert mass.groups == ("all jets", *CLASSES)
     assert mass.coverage.expected == COVERAGE
     np.testing.assert_allclose(mass.coverage.inside.value, COVERAGE, atol=0.02)
-    np.testing.assert_allclose(mass.pulls.resolution.width.value, norm.ppf(0.84), rtol=0.08)
+    np.testing.assert_allclose(mass.pulls.resolution.width.value, 1, rtol=0.08)
     np.testing.assert_allclose(pt.coverage.quantiles, [0.16, 0.5, 0.84])
     np.testing.assert_allclose(pt.coverage.below.value, np.tile([0.16, 0.5, 0.84], (4, 1)), atol=0.03)
     assert pt.coverage.expected == pytest.approx(0.68)
