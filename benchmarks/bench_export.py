@@ -144,7 +144,7 @@ def main() -> None:
                 if inputs == "standardised":
                     feeds = [wrapped(feed) for feed in feeds]
                 started = time.process_time()
-                outputs = [run_session(session, feed) for feed in feeds]
+                outputs = [run_session(session, feed).probabilities for feed in feeds]
                 rate = NUM_JETS / (time.process_time() - started)
                 if turn:  # the first is a warm-up
                     rates.setdefault(f"{name}, batch {size}", []).append(rate)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The large sample: 282 000 simulated jets to train and 50 500 others to test, with vertices and generator truth.
+# The large sample: 286 200 simulated jets to train and 50 500 others to test, with vertices and generator truth.
 # usage: benchmarks/large_sample.sh [FOLDER] [WORKERS]    (default: /work/samples/large, one process)
 # If interrupted, rerun the same command: complete files are kept. On an otherwise idle core (22 jets/s) it takes four hours.
 # Files have 2000 jets of one class, made in turn, so that whatever is complete has all classes.
@@ -19,7 +19,7 @@ make_masses() {
 
 make_jets val 500 1003
 make_masses masses_val 200 1004
-make_masses masses_train 6000 1001
+make_masses masses_train 6600 1001
 make_masses masses_test 1500 1002
 make_jets seeds 2000 1007 # for comparisons of several trainings
 make_jets test 4000 1005

@@ -19,7 +19,7 @@ from partt.cli.main import VERBS, main
 from partt.config import Record
 from partt.data.config import sections as data_config_schema
 from partt.data.config.data_config import DataConfig
-from partt.data.config.labels import Labels, Targets
+from partt.data.config.labels import Labels, ParticleLabels, Targets
 from partt.data.formulas.functions import CONSTANTS, NUMPY_FUNCTIONS
 from partt.model.registry import network_kind, network_names
 from partt.training import recipe
@@ -58,6 +58,7 @@ def recipe_keys() -> str:
         "tasks": recipe.Tasks,
         "tasks.classification": recipe.ClassificationTask,
         "tasks.regressions.NAME": recipe.RegressionTask,
+        "tasks.particles.NAME": recipe.ParticleTask,
         "fine_tuning": recipe.FineTuning,
     }
     return "\n".join([key_table(recipe.Recipe), *_sections(sections)])
@@ -91,6 +92,7 @@ def data_config_keys() -> str:
         "inputs.GROUP": schema.GroupSection,
         "inputs.GROUP.vars": schema.Variable,
         "labels": Labels,
+        "labels.particles.NAME": ParticleLabels,
         "targets": Targets,
         "weights": schema.Weights,
         "bucketing": schema.Bucketing,

@@ -134,11 +134,12 @@ def randomise(network: nn.Module, seed: int = 1) -> None:
 
 
 def make_tagger(
-    case="part", config="jetclass_kin", reference_jets=None, settings=None, neutral=False, **changes
+    case="part", config="jetclass_kin", reference_jets=None, settings=None, neutral=False, tasks=(), **changes
 ) -> TorchTagger:
     """Return a small tagger with random weights; `changes` are keys of its data config.
 
-    `neutral`: as a new network starts, so that rounding of the inputs hardly matters.
+    `neutral`: as a new network starts, so that rounding of the inputs hardly matters. `tasks`: what it
+    predicts (default: the classes).
     """
     torch.manual_seed(3)
     name, small = SMALL[case]
@@ -147,13 +148,12 @@ def make_tagger(
         name,
         network_config(name, {**small, **(settings or {})}),
         data_config.input_shape,
-        {CLASSES: len(data_config.class_names)},
+        {task.name: task.num_outputs for task in tasks} or {CLASSES: len(data_config.class_names)},
     )
     if not neutral:
         randomise(network)
-    return new_tagger(
-        network.eval(), data_config, made_up_jets() if reference_jets is None else reference_jets
-    )
+    jets = made_up_jets() if reference_jets is None else reference_jets
+    return new_tagger(network.eval(), data_config, jets, tasks)
 
 
 def variables_of(tagger, num_jets=40, seed=1):

@@ -35,6 +35,7 @@ SMALLER = {
         "train quick": "train quick --set epochs=1",
         "train jetclass_pfn": "train jetclass_pfn --set epochs=1",
     },
+    "docs/how-to/regress_mass.md": {"--jets 300": "--jets 8", "epochs=2": "epochs=1"},
     "docs/how-to/fine_tuning.md": {"epochs=2": "epochs=1", "tuned.yaml": "tuned.yaml --set epochs=1"},
 }
 

@@ -1,13 +1,27 @@
-"""Particles and secondary vertices from simulation to onnxruntime: every verb, on the command line."""
+"""Particles and secondary vertices, classes and two targets, from simulation to onnxruntime: every verb."""
 
 import numpy as np
 import pytest
+import yaml
 
 import partt
 from partt.cli.main import main
+from partt.data.config.data_config import load_data_config
 from partt.data.files.tables import read_columns
+from partt.scores.origin import read_provenance
 from partt.training.train import train
 from training_jobs import stop_after
+
+TARGETS = {
+    "mass_factor": "np.where(label_QCD == 1, gen_jet_sdmass, gen_resonance_mass) / jet_sdmass",
+    "pt_factor": "gen_jet_pt / jet_pt",
+}
+TASKS = """{mass_factor: {loss: quantile, factor_of: jet_sdmass}, pt_factor: {loss: gaussian, factor_of: jet_pt, unit: '1'}}"""
+COLUMNS = (
+    *("score_Hbb", "score_QCD", "Hbb_vs_QCD"),
+    *(f"{name}{end}" for name in TARGETS for end in ("", "_low", "_high")),
+    *("jet_sdmass_corrected", "jet_pt_corrected", "jet_sdmass", "jet_pt"),
+)
 
 
 @pytest.mark.slow
@@ -16,11 +30,15 @@ def test_a_tagger_with_vertices_goes_all_the_way(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, jets, seed in (("train", 60, 1), ("test", 24, 2)):
         simulate = ["simulate", "--out", name, "--jets", str(jets), "--classes", "Hbb", "QCD"]
-        assert main([*simulate, "--extra", "vertices", "--seed", str(seed)]) == 0
-    assert main(["check", "jetclass_vertices", "--train", "train/*.root", "--test", "test/*.root"]) == 0
+        assert main([*simulate, "--extra", "vertices", "generator", "--seed", str(seed)]) == 0
+    data = yaml.safe_load(load_data_config("jetclass_vertices").to_yaml())
+    data["labels"] |= {"type": "hybrid", "value_custom": TARGETS}
+    (tmp_path / "targets.yaml").write_text(yaml.safe_dump(data))
+    assert main(["check", "targets.yaml", "--train", "train/*.root", "--test", "test/*.root"]) == 0
 
     overrides = [
-        "data_config=jetclass_vertices",
+        "data_config=targets.yaml",
+        f"tasks.regressions={TASKS}",
         "epochs=2",
         "batch_size=20",
         "model.settings={num_blocks: 1}",
@@ -44,10 +62,17 @@ def test_a_tagger_with_vertices_goes_all_the_way(tmp_path, monkeypatch):
     assert main([*predict, "--engine", "onnx", "--tagger", "tagger.onnx", "--out", "scores_onnx"]) == 0
     for file in (tmp_path / "scores").glob("*.root"):
         expected, found = (
-            read_columns(str(path), ["score_Hbb", "score_QCD", "Hbb_vs_QCD"])
+            read_columns(str(path), [*COLUMNS, "true_mass_factor", "true_pt_factor"])
             for path in (file, tmp_path / "scores_onnx" / file.name)
         )
         for name, values in expected.items():
-            np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-5, err_msg=name)
+            np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(
+            expected["jet_pt_corrected"], expected["pt_factor"] * expected["jet_pt"], rtol=1e-6
+        )
+        assert np.isfinite(expected["true_pt_factor"]).all()
+        assert [task.name for task in read_provenance(str(file)).tasks] == ["classes", *TARGETS]
     scores = partt.load_tagger("tagger.onnx")
-    assert {"num_pf", "num_sv", "sv_mass", "part_px"} <= {item.name for item in scores.session.get_inputs()}
+    assert {"num_pf", "num_sv", "sv_mass", "part_px", "jet_sdmass"} <= {
+        item.name for item in scores.session.get_inputs()
+    }

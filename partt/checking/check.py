@@ -10,7 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from partt.checking.duplicate_jets import find_duplicates, jet_hashes
-from partt.checking.findings import CheckReport, CollectionSummary, SampleSummary, ValueSummary
+from partt.checking.findings import (
+    CheckReport,
+    CollectionSummary,
+    ParticleClassSummary,
+    SampleSummary,
+    ValueSummary,
+)
 from partt.checking.physical_units import UnitCheck
 from partt.data.config.data_config import CollectionInputs, DataConfig, load_data_config
 from partt.data.files.lists import InputFile, expand_files
@@ -121,6 +127,10 @@ def _open(
             report.warn(item.url, "has no entries")
         if purpose == "train" and (missing := missing_branches(config, config.observers, file)):
             report.warn(item.url, f"lacks the observers {', '.join(missing)}: no prediction will have them")
+        for name, label in config.particle_labels.items() if purpose == "train" else ():
+            if missing := missing_branches(config, [label.value], file):
+                text = f"lacks {', '.join(missing)}: no recipe with tasks.particles.{name} can use it"
+                report.warn(item.url, text)
         if limit is not None and limit < file.num_entries:
             chunks = tuple((start, min(stop, limit)) for start, stop in file.chunks if start < limit)
             file = replace(file, num_entries=limit, chunks=chunks)
@@ -128,12 +138,19 @@ def _open(
 
 
 def _names(config: DataConfig, purpose: Purpose, file: FileInfo) -> set[str]:
-    """Return the variables that a job reads from a file; for prediction, observers are optional."""
-    names = names_for(config, purpose)
+    """Return the variables that a job reads from a file; some labels, or observers, are optional."""
+    names = names_for(_with_known_labels(config, purpose, file), purpose)
     if purpose == "train":
         return names
     absent = {name for name in config.observers if missing_branches(config, [name], file)}
     return names - (absent - set(config.input_names) - names_for_index(config, purpose))
+
+
+def _with_known_labels(config: DataConfig, purpose: Purpose, file: FileInfo) -> DataConfig:
+    """Return the config with the classes of particles that a file has; prediction needs none."""
+    labels = config.particle_labels if purpose == "train" else {}
+    known = [name for name, label in labels.items() if not missing_branches(config, [label.value], file)]
+    return config.with_particle_labels(known)
 
 
 def _check_observers(config: DataConfig, files: Sequence[FileInfo], report: CheckReport) -> None:
@@ -188,6 +205,7 @@ def _check_file(
     names = _names(config, purpose, file)
     carried = () if purpose == "train" else config.observers
     carried = tuple(name for name in carried if name in names)
+    config = _with_known_labels(config, purpose, file)
     try:
         for start, stop in file.chunks:
             variables = read_variables(config, names, file, start, stop)
@@ -222,7 +240,11 @@ def _add_labels(
 def _read_jets(
     config: DataConfig, variables: Variables, carried: tuple[str, ...], report: CheckReport, units: UnitCheck
 ) -> npt.NDArray[np.uint64]:
-    batch = pack(config, variables)
+    batch = pack(config, variables, particle_labels=config.particle_labels)
+    for name, classes in batch.particle_labels.items():
+        label = config.particle_labels[name]
+        empty = ParticleClassSummary(name, label.collection, dict.fromkeys(label.names, 0))
+        report.particle_classes.setdefault(name, empty).add(classes.numbers.numpy())
     for name in carried:
         variables[name]  # whether it can be computed
     for name in config.input_names:
@@ -299,6 +321,9 @@ def _check_jets(config: DataConfig, report: CheckReport) -> None:
             f"an input is infinite or a momentum is not finite ({report.num_bad_jets} such jets); correct "
             "the branch, keep these jets out with `selection`, or train with --on-bad-jet drop",
         )
+    for classes in report.particle_classes.values():
+        if not any(classes.by_class.values()):
+            report.warn(f"labels.particles.{classes.name}", "is not known for any particle")
     for name, found in report.collections.items():
         _check_collection(config.collections[name], found, report)
 

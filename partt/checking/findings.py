@@ -97,6 +97,23 @@ class CollectionSummary:
 
 
 @dataclass
+class ParticleClassSummary:
+    """Particles that the network gets, by class."""
+
+    name: str
+    collection: str
+    by_class: dict[str, int]
+    num_unknown: int = 0
+
+    def add(self, numbers: Array) -> None:
+        """Add the class numbers (T,) of particles; -1: not known."""
+        counts = np.bincount(numbers + 1, minlength=1 + len(self.by_class)).tolist()
+        self.num_unknown += counts[0]
+        for name, count in zip(self.by_class, counts[1:], strict=True):
+            self.by_class[name] += count
+
+
+@dataclass
 class CheckReport:
     """Everything that a check found."""
 
@@ -105,6 +122,7 @@ class CheckReport:
     inputs: dict[str, ValueSummary] = field(default_factory=dict)
     inputs_by_group: dict[str, tuple[str, ...]] = field(default_factory=dict)  # collection or group of jets
     targets: dict[str, ValueSummary] = field(default_factory=dict)  # NaN: not known
+    particle_classes: dict[str, ParticleClassSummary] = field(default_factory=dict)
     collections: dict[str, CollectionSummary] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     num_jets: int = 0  # selected, of those read

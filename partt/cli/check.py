@@ -102,6 +102,8 @@ def _print(report: "CheckReport", console: Console) -> None:
             )
     if report.targets:
         console.print(_target_table(report))
+    if report.particle_classes:
+        console.print(_particle_class_table(report))
     for finding in sorted(report.findings, key=lambda finding: finding.severity):
         colour = "red" if finding.severity == "error" else "yellow"
         text = finding.text if finding.text.startswith(finding.where) else f"{finding.where}: {finding.text}"
@@ -159,6 +161,17 @@ def _target_table(report: "CheckReport") -> Table:
     return table
 
 
+def _particle_class_table(report: "CheckReport") -> Table:
+    table = Table("label", "class", title="particles of the selected jets by class", show_edge=False)
+    for heading in ("number", "fraction"):
+        table.add_column(heading, justify="right")
+    for found in report.particle_classes.values():
+        counts = {**found.by_class, "(not known)": found.num_unknown}
+        for name, count in counts.items():
+            table.add_row(found.name, name, f"{count:,}", f"{count / max(sum(counts.values()), 1):.2%}")
+    return table
+
+
 def _value_table(title: str, summaries: "Iterable[ValueSummary]") -> Table:
     table = Table("variable", "type", title=title, show_edge=False)  # JetClass fits into 80 columns
     for heading in ("smallest", "median", "largest", "NaN", "inf"):
@@ -201,5 +214,6 @@ def _as_json(report: "CheckReport") -> dict[str, Any]:
         "branches": values(report.branches),
         "inputs": values(report.inputs),
         "targets": values(report.targets),
+        "particle_classes": [asdict(found) for found in report.particle_classes.values()],
         "findings": [asdict(finding) for finding in report.findings],
     }

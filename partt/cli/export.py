@@ -11,6 +11,7 @@ from partt.cli.screen import make_console
 
 if TYPE_CHECKING:
     from partt.exporting.export import ExportResult
+    from partt.tagger.onnx_file import OnnxHeader
 
 EXAMPLES = """\
 examples:
@@ -19,7 +20,8 @@ examples:
   partt predict --engine onnx --tagger tagger.onnx 'jets/*.root' --out scores
 
 raw: one input per branch that the data config needs (jets x particles, or jets), and num_particles (jets);
-one output score_<class> (jets) per class. Formulas, standardisation and pair features are inside.
+one output score_<class> (jets) per class, and the predictions of regressions, named like the columns of
+`partt predict`. Formulas, standardisation and pair features are inside.
 standardised: weaver-core's interface (pf_features, pf_vectors, pf_mask -> softmax), with preprocess.json.
 The file is written only if its scores equal those of torch; docs/how-to/deploy.md shows how to run it.
 """
@@ -57,11 +59,18 @@ def run(options: argparse.Namespace) -> None:
         )
     console.print(_table(result))
     others = f" and {result.preprocess_json}" if result.preprocess_json else ""
-    text = (
-        f"{result.path} ({result.num_bytes / 1e6:.1f} MB){others}: scores equal torch's to "
-        f"{result.header.largest_difference:.1e}"
-    )
+    text = f"{result.path} ({result.num_bytes / 1e6:.1f} MB){others}: {_proof(result.header)}"
     console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _proof(header: "OnnxHeader") -> str:
+    """Say how nearly outputs are torch's."""
+    parts = []
+    if header.class_names:
+        parts.append(f"scores equal torch's to {header.largest_difference:.1e}")
+    if header.largest_relative_difference is not None:
+        parts.append(f"predictions equal torch's to {header.largest_relative_difference:.1e} of their size")
+    return ", ".join(parts)
 
 
 def _table(result: "ExportResult") -> Table:

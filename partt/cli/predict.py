@@ -17,6 +17,7 @@ from partt.jobs.progress import Progress
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from partt.model.tasks import Task
     from partt.prediction.predict import PredictResult
 
 STOPPED = 75  # exit code: stopped by a signal; complete outputs are kept
@@ -170,6 +171,8 @@ def _print(result: "PredictResult", console: "Console") -> None:
     table.add_row("not selected", f"{balance.not_selected:,}")
     table.add_row("bad (not finite)", f"{balance.bad:,}")
     table.add_row("outputs", f"{len(result.outputs):,}" + (f" ({kept:,} already complete)" if kept else ""))
+    if result.regressions:
+        table.add_row("regressions", ", ".join(_with_unit(task) for task in result.regressions))
     table.add_row("files skipped", f"{len(result.bad_files):,}")
     if rate is not None:
         table.add_row("jets/s", f"{rate:,.0f}")
@@ -184,6 +187,10 @@ def _print(result: "PredictResult", console: "Console") -> None:
         _line(console, f"{result.outputs[0].path}, {result.folder / 'predict.json'}")
     else:
         _line(console, f"{result.folder}: {len(result.outputs)} outputs, predict.json")
+
+
+def _with_unit(task: "Task") -> str:
+    return f"{task.name} ({task.unit})" if task.unit else task.name
 
 
 def _line(console: "Console", text: str) -> None:

@@ -3,7 +3,7 @@
 Axes: N jets, T particles of a collection in all jets, F variables of a group.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from partt.data.config.data_config import CollectionInputs, DataConfig, InputGroup
+from partt.data.config.labels import ParticleLabels
 from partt.data.jagged import Array, Jagged
-from partt.data.jet_batch import JetBatch
+from partt.data.jet_batch import JetBatch, ParticleClasses
 from partt.data.standardization import standardize, variables_to_fit
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError
@@ -28,9 +29,10 @@ def pack(
     labels: npt.NDArray[np.int64] | None = None,
     targets: npt.NDArray[np.float32] | None = None,
     weights: npt.NDArray[np.float32] | None = None,
+    particle_labels: Iterable[str] = (),
     dtype: npt.DTypeLike = np.float32,
 ) -> JetBatch:
-    """Pack all jets of `variables`.
+    """Pack all jets of `variables`, with the classes of particles that are asked for.
 
     Jets longer than `length` are cut, then particles whose mask is 0 are left out. NaN features become 0 and
     are counted. A jet with an infinite feature, or a NaN or infinite momentum, is marked as bad, and all its
@@ -67,6 +69,10 @@ def pack(
         labels=None if labels is None else torch.from_numpy(labels),
         targets=None if targets is None else torch.from_numpy(targets),
         weights=torch.ones(variables.num_jets) if weights is None else torch.from_numpy(weights),
+        particle_labels={
+            name: _particle_classes(name, config.particle_labels[name], variables, layouts)
+            for name in particle_labels
+        },
         source_file=torch.zeros(variables.num_jets, dtype=torch.int32),
         source_entry=torch.from_numpy(variables.entries),
         bad=torch.from_numpy(bad),
@@ -169,6 +175,21 @@ def _jet_block(group: InputGroup, variables: Variables, layout: _Layout, dtype: 
     return _Block(block, layout)
 
 
+def _particle_classes(
+    name: str, labels: ParticleLabels, variables: Variables, layouts: Mapping[str, _Layout]
+) -> ParticleClasses:
+    """Return the classes of the particles that are kept of a collection."""
+    layout, column = layouts[labels.collection], variables[labels.value]
+    if not isinstance(column, Jagged):
+        raise DataError(
+            f"{variables.url}: labels.particles.{name}: {labels.value} has one value per jet, but it needs "
+            f"one for each particle in {labels.collection}"
+        )
+    values = _kept(variables, labels.value, column, layout)
+    numbers = np.where(np.isin(values, np.arange(len(labels.names))), values, -1).astype(np.int64)
+    return ParticleClasses(torch.from_numpy(numbers), torch.from_numpy(layout.offsets))
+
+
 def _collection(collection: CollectionInputs, rows: dict[str, Tensor], offsets: Tensor) -> Collection:
     return Collection(
         features=rows[collection.features.name],
@@ -200,7 +221,10 @@ def _clean(blocks: Iterable[_Block], num_jets: int) -> tuple[npt.NDArray[np.int3
 
 def _contents(variables: Variables, name: str, group: InputGroup, layout: _Layout) -> Array:
     """Return the values (T,) of the particles that are kept."""
-    column = _per_particle(variables, name, group)
+    return _kept(variables, name, _per_particle(variables, name, group), layout)
+
+
+def _kept(variables: Variables, name: str, column: Jagged, layout: _Layout) -> Array:
     if column.offsets is not layout.branch_offsets:
         _check_lengths(variables, name, column, layout)
     return column.contents if layout.rows is None else column.contents[layout.rows]
@@ -213,8 +237,8 @@ def _check_lengths(variables: Variables, name: str, column: Jagged, layout: _Lay
         expected = int(layout.branch_offsets[jet + 1] - layout.branch_offsets[jet])
         raise DataError(
             f"{variables.url}, entry {variables.entries[jet]}: {name} has {int(column.lengths[jet])} values, "
-            f"but {layout.first} has {expected}; all inputs of a collection need one value for each of its "
-            "particles"
+            f"but {layout.first} has {expected}; all variables of a collection need one value for each "
+            "of its particles"
         )
 
 

@@ -76,7 +76,8 @@ class Variables(Mapping[str, Column]):
 
 def names_for(config: DataConfig, purpose: Purpose) -> set[str]:
     """Return the variables to read from every file; prediction needs observers, but no labels."""
-    others = config.observers if purpose == "predict" else config.target_variables
+    of_particles = [label.value for label in config.particle_labels.values()]
+    others = config.observers if purpose == "predict" else (*config.target_variables, *of_particles)
     return {*config.input_names, *others} | names_for_index(config, purpose)
 
 
@@ -180,12 +181,18 @@ def labels_of(config: DataConfig, variables: Variables, *, strict: bool = True) 
     return np.where(wrong, -1, flags.argmax(axis=1))
 
 
-def targets_of(config: DataConfig, variables: Variables) -> npt.NDArray[np.float32] | None:
-    """Return the targets of jets (N, R), or None if the config has none; NaN: not known."""
-    if not config.target_names:
+def targets_of(
+    config: DataConfig, variables: Variables, names: Sequence[str] | None = None
+) -> npt.NDArray[np.float32] | None:
+    """Return targets of jets (N, R), by default all of the config, or None if there are none.
+
+    NaN: not known.
+    """
+    names = config.target_names if names is None else names
+    if not names:
         return None
-    targets = np.empty((variables.num_jets, len(config.target_names)), dtype=np.float32)
-    for name, column in zip(config.target_names, targets.T, strict=True):
+    targets = np.empty((variables.num_jets, len(names)), dtype=np.float32)
+    for name, column in zip(names, targets.T, strict=True):
         with np.errstate(over="ignore"):
             column[...] = variables.per_jet(name)
         column[~np.isfinite(column)] = np.nan

@@ -10,7 +10,7 @@ from partt.atomic_files import atomic_path, refuse_foreign
 from partt.data.standardization import variables_to_fit
 from partt.errors import ConfigError
 from partt.exporting.preprocess_json import NAME, preprocess_text
-from partt.exporting.proof import largest_difference
+from partt.exporting.proof import largest_differences
 from partt.exporting.tracing import DEFAULT_OPSET, trace
 from partt.exporting.units import input_units
 from partt.jobs.output_folder import writing_to
@@ -39,7 +39,7 @@ def export(
     opset: int = DEFAULT_OPSET,
     overwrite: bool = False,
 ) -> ExportResult:
-    """Write a tagger as one ONNX file, after checking that its scores equal those of torch.
+    """Write a tagger as one ONNX file, after checking that its outputs equal those of torch.
 
     raw: the inputs are branches; formulas and standardisation are inside. standardised: weaver-core's
     interface, with a preprocess.json in the same folder. Files that were not exported, and a preprocess.json
@@ -59,20 +59,24 @@ def export(
         lambda path: onnx.load(path, load_external_data=False).producer_name == PRODUCER,
         overwrite=overwrite,
     )
-    preprocess, text = out.parent / NAME, preprocess_text(tagger.data_config)
+    preprocess, text = out.parent / NAME, preprocess_text(tagger.data_config, tagger.tasks)
     if inputs == "standardised":
         maker = "partt export for this tagger"
         refuse_foreign(preprocess, maker, lambda path: path.read_text() == text, overwrite=overwrite)
-    axes = input_axes(inputs, tagger.data_config, tagger.reference_jets)
+    axes = input_axes(inputs, tagger.data_config, tagger.reference_jets, tagger.factors)
     model = trace(tagger, inputs, opset)
-    difference = largest_difference(tagger, inputs, new_session(model.SerializeToString()))
+    differences = largest_differences(tagger, inputs, new_session(model.SerializeToString()))
+    has_regressions = bool(tagger.regressions)
 
     header = OnnxHeader(
+        format_version=2 if has_regressions else 1,
         inputs=inputs,
         network=tagger.network_name,
         class_names=list(tagger.class_names),
-        units=input_units(tagger.data_config, axes),
-        largest_difference=difference,
+        units=input_units(tagger.data_config, axes, tagger.factors),
+        tasks=tagger.tasks if has_regressions else None,
+        largest_difference=differences.of_scores,
+        largest_relative_difference=differences.of_predictions if has_regressions else None,
         tagger_sha256=tagger.sha256,
         versions={name: version(name) for name in ("partt", "torch", "onnx", "onnxscript", "onnxruntime")},
         data_config=tagger.data_config.to_yaml(),

@@ -1,9 +1,9 @@
-"""The graphs of exported files: raw branches, or standardised inputs -> scores.
+"""The graphs of exported files: raw branches, or standardised inputs -> scores and predictions.
 
 Axes: N jets, P slots for the particles of a jet, F features, C classes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,9 @@ from partt.errors import ConfigError
 from partt.exporting.formulas import TorchVariables
 from partt.jet_inputs import PaddedCollection, PaddedInputs
 from partt.model.config_types import CLASSES
-from partt.model.network import Network
+from partt.model.network import Network, Outputs
+from partt.model.task_columns import predicted_columns
+from partt.model.tasks import Task
 from partt.tagger.onnx_inputs import count_name, mask_name, particle_axes, raw_branches
 from partt.tagger.tagger_file import TorchTagger, reference_inputs
 
@@ -25,19 +27,21 @@ def exportable_network(tagger: TorchTagger) -> Network:
 
 
 class RawTagger(nn.Module):
-    """Raw branches -> scores: formulas, standardisation and network."""
+    """Raw branches -> scores and predictions: formulas, standardisation and network."""
 
     def __init__(self, tagger: TorchTagger) -> None:
         super().__init__()
         self.network = exportable_network(tagger)
         self.config = tagger.data_config
-        self.branches = raw_branches(tagger.data_config)
-        self.axis_of = particle_axes(tagger.data_config, tagger.reference_jets)
+        self.class_names = tagger.class_names
+        self.regressions = tagger.regressions
+        self.branches = raw_branches(tagger.data_config, tagger.factors)
+        self.axis_of = particle_axes(tagger.data_config, tagger.reference_jets, tagger.factors)
         # Inputs are float32, because some programs support nothing else; they are converted to these types.
         self.dtypes = {name: _dtype(tagger.reference_jets, name) for name in self.branches}
 
     def forward(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return the score (N,) of each class from branches (N, P) or (N,) and numbers of particles (N,)."""
+        """Return the outputs of a file (N,) from branches (N, P) or (N,) and numbers of particles (N,)."""
         columns = {name: inputs[branch].to(self.dtypes[name]) for name, branch in self.branches.items()}
         masks = {}
         for name, axis in self.axis_of.items():
@@ -48,21 +52,36 @@ class RawTagger(nn.Module):
             {name: _collection(item, variables, masks) for name, item in self.config.collections.items()},
             {name: _jet_group(group, variables, masks) for name, group in self.config.jet_groups.items()},
         )
-        scores = self.network.forward_padded(jets)[CLASSES].softmax(dim=1)
+        outputs = self.network.forward_padded(jets)
+        predictions = _predictions(self.regressions, self.class_names, outputs)
+        corrected = [
+            predictions[task.name] * variables[task.factor_of].float()
+            for task in self.regressions
+            if task.factor_of
+        ]
+        blocks = [outputs[CLASSES].softmax(dim=1)] if self.class_names else []
+        if predictions:
+            blocks.append(torch.stack([*predictions.values(), *corrected], dim=1))
+        values = blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=1)
         # where() after the network, in which jets are independent
-        return torch.where(_is_bad(jets)[:, None], torch.nan, scores).unbind(1)
+        return torch.where(_is_bad(jets)[:, None], torch.nan, values).unbind(1)
 
 
 class StandardisedTagger(nn.Module):
-    """weaver-core's interface: padded inputs (N, F, P), standardised by the caller -> `softmax` (N, C)."""
+    """weaver-core's interface: padded inputs (N, F, P), standardised by the caller -> `softmax` (N, C).
+
+    Predictions of regressions (N,) are further outputs.
+    """
 
     def __init__(self, tagger: TorchTagger) -> None:
         super().__init__()
         self.network = exportable_network(tagger)
         self.config = tagger.data_config
+        self.class_names = tagger.class_names
+        self.regressions = tagger.regressions
 
-    def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Return scores (N, C) from the input groups of the data config."""
+    def forward(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """Return scores (N, C) and predictions (N,) from the input groups of the data config."""
         collections = {}
         for name, groups in self.config.collections.items():
             mask = inputs[mask_name(self.config, name)][:, 0] != 0
@@ -75,8 +94,17 @@ class StandardisedTagger(nn.Module):
             name: inputs[name].reshape(-1, len(group.variables))
             for name, group in self.config.jet_groups.items()
         }
-        jets = PaddedInputs(collections, jet_features)
-        return self.network.forward_padded(jets)[CLASSES].softmax(dim=1)
+        outputs = self.network.forward_padded(PaddedInputs(collections, jet_features))
+        scores = [outputs[CLASSES].softmax(dim=1)] if self.class_names else []
+        return (*scores, *_predictions(self.regressions, self.class_names, outputs).values())
+
+
+def _predictions(tasks: Sequence[Task], class_names: Sequence[str], outputs: Outputs) -> dict[str, Tensor]:
+    """Return the predictions (N,) of all regressions by column."""
+    columns: dict[str, Tensor] = {}
+    for task in tasks:
+        columns |= predicted_columns(task, class_names, outputs)
+    return columns
 
 
 def _collection(

@@ -1,24 +1,30 @@
 """`preprocess.json`: how to compute the inputs of a standardised file, in weaver-core's format."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from partt.data.config.data_config import DataConfig, InputVariable
+from partt.model.task_columns import task_columns
+from partt.model.tasks import Task
+from partt.tagger.inference import classes_of
 
 NAME = "preprocess.json"
 NO_LIMIT = 1e32
 
 
-def preprocess_text(config: DataConfig) -> str:
+def preprocess_text(config: DataConfig, tasks: Sequence[Task]) -> str:
     """Return the contents of preprocess.json."""
-    return json.dumps(preprocess_json(config), indent=2) + "\n"
+    return json.dumps(preprocess_json(config, tasks), indent=2) + "\n"
 
 
-def preprocess_json(config: DataConfig) -> dict[str, Any]:
-    """Return the order, scales and limits of all inputs."""
-    groups = config.inputs
+def preprocess_json(config: DataConfig, tasks: Sequence[Task]) -> dict[str, Any]:
+    """Return the names of the outputs, classes first, and order, scales and limits of all inputs."""
+    groups, class_names = config.inputs, classes_of(config, tasks)
+    labels = (config.labels.flags or class_names) if class_names else ()
+    columns = [task_columns(task, class_names) for task in tasks if task.is_regression]
     described: dict[str, Any] = {
-        "output_names": list(config.labels.flags or config.class_names),
+        "output_names": [*labels, *(name for item in columns for name in item.predicted)],
         "input_names": list(groups),
     }
     resolved = config.resolved_variables

@@ -4,17 +4,18 @@ Axes: N jets, C classes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from partt.data.jagged import Array, Column, Jagged, Table, num_jets
 from partt.data.packing import pack
 from partt.data.variables import Variables
 from partt.errors import NumericalError
-from partt.model.config_types import CLASSES
+from partt.model.task_columns import task_columns
+from partt.tagger.inference import BatchScores
 from partt.tagger.onnx_file import run_session
 from partt.tagger.onnx_inputs import (
     Feed,
@@ -26,42 +27,99 @@ from partt.tagger.onnx_inputs import (
     particle_axes,
     raw_branches,
 )
-from partt.tagger.tagger_file import TorchTagger
+from partt.tagger.tagger_file import TorchTagger, batch_scores
 
 TOLERANCE = 1e-5  # of a score
+RELATIVE_TOLERANCE = 1e-4  # of a prediction, relative to itself or to the scale of the target
 LENGTHS = (0, 1, 2, 17, 64, 128)
 BATCHES = ((0,), (1,), (2,), (17,), (64,), (128,), (0, 0), LENGTHS, LENGTHS[::-1], (2, 17, 17, 0))
 JITTER = 0.01  # of random particles, so that no two are equal
 
 
-def largest_difference(tagger: TorchTagger, inputs: InputKind, session: Any) -> float:
-    """Return the largest difference of a score from torch's; above TOLERANCE it is a NumericalError."""
-    largest = 0.0
+@dataclass(frozen=True)
+class Differences:
+    """The largest differences of an exported file from torch."""
+
+    of_scores: float = 0.0
+    of_predictions: float = 0.0  # relative to the prediction, or to the target's scale if that is larger
+
+    def __or__(self, other: "Differences") -> "Differences":
+        """Return the larger ones."""
+        return Differences(
+            max(self.of_scores, other.of_scores), max(self.of_predictions, other.of_predictions)
+        )
+
+
+def largest_differences(tagger: TorchTagger, inputs: InputKind, session: Any) -> Differences:
+    """Compare all outputs with torch's; a NumericalError if they differ by more than the tolerances."""
+    largest = Differences()
     for jets in _batches(tagger):
         expected = torch_scores(tagger, jets)
+        sizes = _sizes(tagger, jets, expected)
         for feed in _feeds(tagger, inputs, jets):
-            scores = run_session(session, feed)
-            if not np.array_equal(np.isnan(scores), np.isnan(expected)):
-                raise NumericalError(
-                    "the exported tagger has NaN for other jets than torch: no file is written"
-                )
-            largest = max(largest, float(np.nanmax(np.abs(scores - expected), initial=0.0)))
-    if largest > TOLERANCE:
+            largest |= _differences(run_session(session, feed), expected, sizes)
+    if largest.of_scores > TOLERANCE:
         raise NumericalError(
-            f"the exported tagger's scores differ from torch's by up to {largest:.2g}, more than "
+            f"the exported tagger's scores differ from torch's by up to {largest.of_scores:.2g}, more than "
             f"{TOLERANCE:g}: no file is written"
+        )
+    if largest.of_predictions > RELATIVE_TOLERANCE:
+        raise NumericalError(
+            f"the exported tagger's predictions differ from torch's by up to {largest.of_predictions:.2g}, "
+            f"relative to their size, more than {RELATIVE_TOLERANCE:g}: no file is written"
         )
     return largest
 
 
-def torch_scores(tagger: TorchTagger, jets: Table) -> npt.NDArray[np.float64]:
-    """Return the scores (N, C) of the tagger in float32; NaN for bad jets."""
-    batch = pack(tagger.data_config, _variables(tagger, jets))
+def torch_scores(tagger: TorchTagger, jets: Table) -> BatchScores:
+    """Return scores and predictions of the tagger in float32; NaN for bad jets."""
+    variables = _variables(tagger, jets)
+    batch = pack(tagger.data_config, variables)
     with torch.inference_mode():
-        logits = tagger.network(batch.inputs)[CLASSES]
-    scores: npt.NDArray[np.float64] = logits.double().softmax(dim=1).numpy()
-    scores[batch.bad.numpy()] = np.nan
-    return scores
+        scores = batch_scores(tagger, tagger.network(batch.inputs))
+    predictions = dict(scores.predictions)
+    for task in tagger.regressions:
+        if task.factor_of:
+            corrected = predictions[task.name] * variables.per_jet(task.factor_of)
+            predictions[str(task_columns(task).corrected)] = corrected
+    bad = batch.bad.numpy()
+    probabilities = np.where(bad[:, None], np.nan, scores.probabilities)
+    return BatchScores(
+        probabilities, {name: np.where(bad, np.nan, values) for name, values in predictions.items()}
+    )
+
+
+def _sizes(tagger: TorchTagger, jets: Table, expected: BatchScores) -> dict[str, Floats]:
+    """Return what differences of predictions are relative to (N,); infinite where either value is right."""
+    best_two = np.sort(expected.probabilities, axis=1)[:, -2:]
+    undecided = (best_two[:, 1] - best_two[:, 0] <= TOLERANCE) if best_two.shape[1] == 2 else False
+    sizes = {}
+    for task in tagger.regressions:
+        columns = task_columns(task, tagger.class_names)
+        for name in columns.predicted:
+            sizes[name] = np.maximum(np.abs(expected.predictions[name]), task.scale)
+            if task.per_class is True and name not in columns.by_class.values():
+                sizes[name] = np.where(undecided, np.inf, sizes[name])  # of the class with the highest score
+        if columns.corrected is not None:
+            factor = np.abs(_variables(tagger, jets).per_jet(task.factor_of))
+            sizes[columns.corrected] = sizes[columns.value] * factor
+    return sizes
+
+
+def _differences(found: BatchScores, expected: BatchScores, sizes: Mapping[str, Floats]) -> Differences:
+    pairs = [(found.probabilities, expected.probabilities)]
+    pairs += [(values, expected.predictions[name]) for name, values in found.predictions.items()]
+    if not all(np.array_equal(np.isnan(one), np.isnan(other)) for one, other in pairs):
+        raise NumericalError("the exported tagger has NaN for other jets than torch: no file is written")
+    relative = [
+        _largest((values - expected.predictions[name]) / np.maximum(sizes[name], np.finfo(np.float32).tiny))
+        for name, values in found.predictions.items()
+    ]
+    return Differences(_largest(found.probabilities - expected.probabilities), max(relative, default=0.0))
+
+
+def _largest(differences: Array) -> float:
+    return float(np.nanmax(np.abs(differences), initial=0.0))
 
 
 def random_jets(
@@ -101,10 +159,10 @@ def _contents(column: Column) -> Array:
 def _batches(tagger: TorchTagger) -> Iterator[Table]:
     """Yield the reference jets and random jets, some longer than the maximum length, all in float32."""
     config = tagger.data_config
-    needed = raw_branches(config)
+    needed = raw_branches(config, tagger.factors)
     jets = {name: _single(column) for name, column in tagger.reference_jets.items() if name in needed}
     yield jets
-    axis_of = particle_axes(config, jets)
+    axis_of = particle_axes(config, jets, tagger.factors)
     axes = list(dict.fromkeys(axis_of.values()))
     longest = max([item.length or LENGTHS[-1] for item in config.collections.values()], default=1)
     for seed, lengths in enumerate([*BATCHES, (longest + 3, 2)]):
@@ -117,8 +175,10 @@ def _batches(tagger: TorchTagger) -> Iterator[Table]:
 def _feeds(tagger: TorchTagger, inputs: InputKind, jets: Table) -> Iterator[Feed]:
     """Yield all jets as one batch, with as few slots as possible, and with more slots of NaN padding."""
     config = tagger.data_config
-    axes = input_axes(inputs, config, tagger.reference_jets)
-    feed = feeder(inputs, config, _variables(tagger, jets), axes).feed(np.arange(num_jets(jets)))
+    axes = input_axes(inputs, config, tagger.reference_jets, tagger.factors)
+    feed = feeder(inputs, config, _variables(tagger, jets), axes, tagger.factors).feed(
+        np.arange(num_jets(jets))
+    )
     yield feed
     masks = {mask_name(config, collection) for collection in config.collections}
 

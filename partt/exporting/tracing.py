@@ -36,8 +36,8 @@ def trace(tagger: TorchTagger, inputs: InputKind, opset: int) -> Any:
         module: nn.Module = RawTagger(tagger)
     else:
         module = StandardisedTagger(tagger)
-    outputs = output_names(inputs, tagger.class_names)
-    axes = input_axes(inputs, tagger.data_config, tagger.reference_jets)
+    outputs = output_names(inputs, tagger.class_names, tagger.tasks)
+    axes = input_axes(inputs, tagger.data_config, tagger.reference_jets, tagger.factors)
     num_slots, file = tagger.network.backbone.min_slots, tagger.network_file
     try:
         model = _export(module.eval(), axes, len(outputs), num_slots, opset)

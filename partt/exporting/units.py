@@ -1,6 +1,7 @@
 """Units of the inputs of an exported file, as far as they are known."""
 
 import re
+from collections.abc import Sequence
 
 from partt.data.config.data_config import DataConfig
 from partt.tagger.onnx_inputs import Axes, raw_branches
@@ -15,12 +16,12 @@ _UNITS = (
 _OTHER = "as in the files that the tagger was trained on"
 
 
-def input_units(config: DataConfig, axes: Axes) -> dict[str, str]:
+def input_units(config: DataConfig, axes: Axes, factors: Sequence[str] = ()) -> dict[str, str]:
     """Return the unit of every input by name."""
     momenta = [item.momenta for item in config.collections.values() if item.momenta is not None]
     in_gev = {group.name for group in momenta}
     in_gev |= {variable.name for group in momenta for variable in group.variables}
-    branches = {branch: name for name, branch in raw_branches(config).items()}
+    branches = {branch: name for name, branch in raw_branches(config, factors).items()}
 
     def unit(name: str) -> str:
         if branches.get(name, name) in in_gev:

@@ -3,12 +3,12 @@
 A new architecture is a subclass of `Backbone`; everything else in partt (training, inference, export,
 fine-tuning, import of weights) uses `Network` only.
 
-Axes: B jets, T particles of all jets, D width of the embedding, O outputs of a head.
+Axes: B jets, T particles of a collection in all jets, D width of the embedding, O outputs of a head.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
 import torch
@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from partt.config import Record
 from partt.errors import ConfigError
-from partt.jet_inputs import CollectionShape, InputShape, JetInputs, PaddedInputs
+from partt.jet_inputs import CollectionShape, InputShape, JetInputs, PaddedInputs, main_collection
 from partt.model.heads import Head, HeadConfig
 
 Outputs: TypeAlias = dict[str, Tensor]  # head -> (B, O)
+TOKENS, IS_TRIMMED = "{}/tokens", "{}/is_trimmed"  # of a collection, among the outputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +29,8 @@ class Embeddings:
 
     jets: Tensor  # (B, D)
     particles: Tensor | None = None  # (T, D') of the main collection, on request; zero if trimmed
+    other_particles: Mapping[str, Tensor] = field(default_factory=dict)  # the same of other collections
+    is_trimmed: Mapping[str, Tensor] = field(default_factory=dict)  # (T,) by collection, if any can be
 
 
 class Backbone(nn.Module, ABC):
@@ -39,6 +42,8 @@ class Backbone(nn.Module, ABC):
     """why coordinates are needed, for the error message; empty: they are not"""
     min_slots: int = 1
     """the fewest slots that a padded jet must have"""
+    token_width: int = 0
+    """D', the width of the embeddings of particles; 0: it has none"""
     takes_jet_features: bool = False
     """whether it uses jet-level features itself; else they are joined to its embeddings"""
     no_weight_decay: ClassVar[frozenset[str]] = frozenset()
@@ -117,6 +122,18 @@ class Network(nn.Module):
         """Return the outputs of all heads."""
         return self.outputs(self.embed(inputs))
 
+    def outputs_and_tokens(self, inputs: JetInputs) -> Outputs:
+        """Return the outputs of all heads, and the tokens of all particles, for `tokens_of`."""
+        embeddings: Embeddings = self.backbone(inputs, with_tokens=True)
+        tokens = dict(embeddings.other_particles)
+        if embeddings.particles is not None:
+            tokens[main_collection(inputs.shape)] = embeddings.particles
+        return {
+            **self.outputs(self._with_jet_features(embeddings.jets, inputs)),
+            **{TOKENS.format(name): rows for name, rows in tokens.items()},
+            **{IS_TRIMMED.format(name): rows for name, rows in embeddings.is_trimmed.items()},
+        }
+
     def embed(self, inputs: JetInputs) -> Tensor:
         """Return the input of the heads (B, D): embeddings of jets, and their jet-level features."""
         embeddings: Embeddings = self.backbone(inputs)
@@ -167,9 +184,9 @@ class Network(nn.Module):
         return {name: head.output.out_features for name, head in self.heads.items()}  # type: ignore[union-attr, misc]
 
     @property
-    def last_layer_names(self) -> set[str]:
-        """The names of the parameters of the last layer of each head."""
-        return {f"heads.{head}.output.{name}" for head in self.heads for name in ("weight", "bias")}
+    def last_layers(self) -> dict[str, set[str]]:
+        """Head -> the names of the parameters of its last layer."""
+        return {head: {f"heads.{head}.output.{name}" for name in ("weight", "bias")} for head in self.heads}
 
     @property
     def num_parameters(self) -> int:
@@ -180,3 +197,13 @@ class Network(nn.Module):
     def device(self) -> torch.device:
         """Where its weights are."""
         return next(self.parameters()).device
+
+
+def tokens_of(outputs: Outputs, collection: str) -> tuple[Tensor, Tensor]:
+    """Return the tokens of a collection (T, D'), and which particles were trimmed (T,), with tokens of 0."""
+    tokens = outputs.get(TOKENS.format(collection))
+    if tokens is None:
+        raise ConfigError(f"the network gives no tokens of the particles {collection}")
+    is_trimmed = outputs.get(IS_TRIMMED.format(collection))
+    none = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
+    return tokens, none if is_trimmed is None else is_trimmed

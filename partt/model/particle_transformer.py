@@ -43,6 +43,7 @@ class ParticleTransformer(Backbone):
 
     def __init__(self, config: ParticleTransformerConfig, shape: InputShape) -> None:
         super().__init__(config, config.width, config.head)
+        self.token_width = config.width
         if config.pair_widths is not None:
             self.needs_momenta = "pair features need four-momenta"
         others, self.main = self.all_collections(shape), main_collection(shape)
@@ -67,9 +68,9 @@ class ParticleTransformer(Backbone):
     def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
         """Return the class tokens after the last block (B, D).
 
-        On request also the particle tokens of the main collection (T, D).
+        On request also the particle tokens of all collections.
         """
-        collections, kept = dict(inputs.collections), None
+        collections, kept = dict(inputs.collections), dict[str, Tensor]()
         if self.training and self.config.trim:
             collections, kept = trim_collections(collections)
         jets = interleave(collections)
@@ -84,11 +85,15 @@ class ParticleTransformer(Backbone):
         embeddings: Tensor = self.norm(torch.cat(class_tokens)[in_order])
         if not with_tokens:
             return Embeddings(embeddings)
-        packed = jets.rows_of(self.main, join_rows(tokens, groups, int(jets.offsets[-1])))
-        if kept is not None:
-            whole = packed.new_zeros(len(inputs.collections[self.main].features), self.width)
-            packed = whole.index_copy(0, kept[self.main], packed)
-        return Embeddings(embeddings, packed)
+        joined = join_rows(tokens, groups, int(jets.offsets[-1]))
+        packed = {name: jets.rows_of(name, joined) for name in collections}
+        is_trimmed = {}
+        for name, rows in kept.items():
+            num_rows = len(inputs.collections[name].features)
+            packed[name] = joined.new_zeros(num_rows, self.width).index_copy(0, rows, packed[name])
+            is_trimmed[name] = torch.ones(num_rows, dtype=torch.bool, device=rows.device)
+            is_trimmed[name][rows] = False
+        return Embeddings(embeddings, packed.pop(self.main), packed, is_trimmed)
 
     def embed_padded(self, inputs: PaddedInputs) -> Tensor:
         """Return the embeddings (B, D) of padded jets."""

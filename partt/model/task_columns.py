@@ -53,7 +53,6 @@ def task_columns(task: Task, class_names: Sequence[str] = ()) -> TaskColumns:
     if quantiles:
         names[task.quantiles[task.central]] = task.name
     classes = class_names if task.per_class else ()
-    factor_of = column_name(task.factor_of)
     return TaskColumns(
         value=task.name,
         low=low,
@@ -61,8 +60,8 @@ def task_columns(task: Task, class_names: Sequence[str] = ()) -> TaskColumns:
         quantiles=names,
         by_class={name: f"{task.name}_{column_name(name)}" for name in classes},
         true=f"{TRUE}{column_name(task.target)}",
-        variable=factor_of or None,
-        corrected=f"{factor_of}{CORRECTED}" if factor_of else None,
+        variable=task.factor_of or None,
+        corrected=f"{column_name(task.factor_of)}{CORRECTED}" if task.factor_of else None,
     )
 
 

@@ -15,7 +15,7 @@ from partt.config import Record
 from partt.model.config_types import CLASSES, Width
 
 if TYPE_CHECKING:  # evaluation, which reads tasks, does without torch
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
@@ -72,6 +72,11 @@ class Task(Record):
         return self
 
     @property
+    def is_regression(self) -> bool:
+        """Whether it predicts a target."""
+        return self.kind in {"value", "gaussian", "quantiles"}
+
+    @property
     def num_values(self) -> int:
         """K, the numbers that describe the target."""
         return {"classes": self.num_classes, "value": 1, "gaussian": 2, "quantiles": len(self.quantiles)}[
@@ -88,7 +93,7 @@ class Task(Record):
         """Return the outputs (B, ...) of the head of a regression, for all classes and class by class."""
         if not self.per_class:
             return TaskOutputs(outputs, None)
-        of_class = outputs.view(len(outputs), -1, self.num_values)
+        of_class = outputs.view(-1, self.num_outputs // self.num_values, self.num_values)
         if self.per_class is True:
             return TaskOutputs(None, of_class)
         of_all = of_class[:, 0]
@@ -127,3 +132,17 @@ class Task(Record):
 def classes_task(num_classes: int) -> Task:
     """Return the task of the classes of a data config."""
     return Task(name=CLASSES, kind="classes", num_classes=num_classes)
+
+
+def fault_of(tasks: "Sequence[Task]", num_classes: int) -> str | None:
+    """Say why tasks of a foreign file cannot be those of a tagger with these classes; None if they can."""
+    names = [task.name for task in tasks]
+    for task in tasks:
+        fits = (task.kind == CLASSES) == (task.name == CLASSES) and names.count(task.name) == 1
+        if task.is_regression:
+            fits &= not task.per_class or (CLASSES in names and task.num_classes == num_classes)
+        elif task.kind == CLASSES:
+            fits &= task.num_classes == num_classes
+        if not fits:
+            return f"the task {task.name[:100]} does not fit the classes and the other tasks"
+    return None

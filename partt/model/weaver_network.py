@@ -18,6 +18,7 @@ from torch.nn import functional
 from partt.config import Record, did_you_mean
 from partt.errors import ConfigError
 from partt.jet_inputs import Collection, InputShape, JetInputs, PaddedCollection, PaddedInputs
+from partt.model.config_types import CLASSES
 from partt.model.foreign_code import blamed_on, importing_beside, seeded_by_torch
 from partt.model.network import Backbone, Embeddings, Network, Outputs
 
@@ -235,7 +236,8 @@ class WeaverNetwork(Network):
         twin = twin.to(self.device).eval()
         with torch.inference_mode():
             logits, outputs = self(example)[self.head], twin(example)[self.head]
-        gives_scores = torch.allclose(outputs, logits.softmax(dim=1), rtol=0, atol=SCORES_TOLERANCE)
+        scores = logits.softmax(dim=1)
+        gives_scores = self.head == CLASSES and torch.allclose(outputs, scores, rtol=0, atol=SCORES_TOLERANCE)
         return _ExportedNetwork(self, twin.backbone, gives_scores=gives_scores).eval()
 
     def num_rows(self, inputs: JetInputs) -> Tensor:
@@ -254,14 +256,15 @@ class WeaverNetwork(Network):
         return {self.head: self.num_outputs}
 
     @property
-    def last_layer_names(self) -> set[str]:
-        """The names of the parameters of the last layer with as many outputs as the head."""
+    def last_layers(self) -> dict[str, set[str]]:
+        """Its head -> the names of the parameters of the last layer with as many outputs."""
         layers = [
             name
             for name, part in self.named_modules()
             if isinstance(part, nn.Linear | nn.Conv1d) and len(part.weight) == self.num_outputs
         ]
-        return {name for name, _ in self.named_parameters() if name.rpartition(".")[0] in layers[-1:]}
+        names = {name for name, _ in self.named_parameters() if name.rpartition(".")[0] in layers[-1:]}
+        return {self.head: names}
 
 
 class _ExportedNetwork(WeaverNetwork):

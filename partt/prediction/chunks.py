@@ -2,19 +2,24 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from partt.data.config.data_config import DataConfig
 from partt.data.files.tables import read_columns
 from partt.data.jagged import Column, Jagged, Table, take
-from partt.data.variables import Variables, labels_of, names_for_index, passes_selection, read_variables
+from partt.data.variables import Variables, labels_of, passes_selection, read_variables, targets_of
 from partt.errors import ParttError, without_secrets
+from partt.model.task_columns import task_columns
 from partt.prediction.opened_files import OpenedFile
 from partt.prediction.options import Options
 from partt.scores.scores import Scores
 from partt.tagger.inference import Each
 from partt.tagger.tagger import Tagger
+
+Targets: TypeAlias = npt.NDArray[np.float32]  # (N,)
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class ChunkTasks(Iterator[ChunkTask]):
 def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = map) -> Scores:
     """Read and score the entries of a chunk; `each` computes batches like `map`."""
     config, file = tagger.data_config, task.file
-    variables = read_variables(config, _names(config, file), file.info, task.start, task.stop)
+    variables = read_variables(config, _names(tagger, file), file.info, task.start, task.stop)
     kept = _read_kept(config, file, variables, task)
     num_removed = 0
     if options.apply_selection:
@@ -61,7 +66,7 @@ def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = 
     tagged = tagger.tag(variables, with_embeddings=options.embeddings, each=each)
     observers = {name: _per_entry(variables[name], variables.num_jets) for name in file.observers}
     return Scores(
-        class_names=config.class_names,
+        class_names=tagger.class_names,
         probabilities=tagged.probabilities,
         labels=labels_of(config, variables, strict=False) if file.has_labels else None,
         observers={**observers, **kept},
@@ -71,6 +76,8 @@ def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = 
         source_entry=variables.entries,
         embeddings=tagged.embeddings,
         num_removed=num_removed,
+        predictions=tagged.predictions,
+        true_values=_true_values(tagger, file, variables),
     )
 
 
@@ -82,9 +89,18 @@ def attempt_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each 
         return error
 
 
-def _names(config: DataConfig, file: OpenedFile) -> set[str]:
-    names = {*config.input_names, *file.observers} | names_for_index(config, "predict")
+def _names(tagger: Tagger, file: OpenedFile) -> set[str]:
+    config = tagger.data_config
+    names = {*tagger.needed_names, *file.observers, *config.variables_of_targets(file.targets)}
     return names | set(config.label_variables) if file.has_labels else names
+
+
+def _true_values(tagger: Tagger, file: OpenedFile, variables: Variables) -> dict[str, Targets]:
+    """Return the targets that a file has, by column (N,)."""
+    targets = targets_of(tagger.data_config, variables, file.targets)
+    by_target = dict(zip(file.targets, () if targets is None else targets.T, strict=True))
+    columns = {task.target: task_columns(task).true for task in tagger.regressions}
+    return {columns[target]: values for target, values in by_target.items()}
 
 
 def _read_kept(config: DataConfig, file: OpenedFile, variables: Variables, task: ChunkTask) -> Table:

@@ -10,11 +10,12 @@ from partt.data.files.info import FileInfo, is_number_type
 from partt.data.files.lists import InputFile
 from partt.data.files.tables import MAX_CHUNK
 from partt.data.reading.jet_source import BadFile, BadFilePolicy, check_losses, open_files
-from partt.data.variables import missing_branches, names_for_index, require_branches
+from partt.data.variables import missing_branches, require_branches
 from partt.errors import ConfigError, DataError
 from partt.jobs.progress import Progress
 from partt.prediction.options import Options
 from partt.scores.columns import label_columns, own_columns
+from partt.tagger.tagger import Tagger
 
 CHUNK_ENTRIES = MAX_CHUNK  # that are read, sorted by length and scored together
 
@@ -28,6 +29,7 @@ class OpenedFile:
     observers: tuple[str, ...]  # variables to copy
     keep: tuple[str, ...]  # branches to copy
     has_labels: bool
+    targets: tuple[str, ...] = ()  # of the tagger's regressions, whose true values it has
 
     @property
     def chunks(self) -> tuple[tuple[int, int], ...]:
@@ -46,24 +48,27 @@ class OpenedFiles:
 
 def open_inputs(
     inputs: Sequence[InputFile],
-    config: DataConfig,
+    tagger: Tagger,
     options: Options,
     policy: BadFilePolicy,
     progress: Progress | None = None,
 ) -> OpenedFiles:
     """Open all files and find out what they contain.
 
-    Every file must have the inputs of the network and of the selection. Observers and kept branches that one
-    file has must be in all of them; observers that no file has are left out.
+    Every file must have the inputs of the network and of the selection, and what targets are factors of.
+    Observers and kept branches that one file has must be in all of them; observers that no file has are left
+    out.
     """
-    needed = {*config.input_names} | names_for_index(config, "predict")
-    good, bad = open_files(inputs, config, needed, policy, max_chunk=CHUNK_ENTRIES, progress=progress)
+    config, class_names = tagger.data_config, tagger.class_names
+    good, bad = open_files(
+        inputs, config, tagger.needed_names, policy, max_chunk=CHUNK_ENTRIES, progress=progress
+    )
     infos = [info for _, info in good]
-    taken = own_columns(config.class_names, options.discriminants, embeddings=options.embeddings)
-    observers, absent = _observers(config, infos)
+    taken = own_columns(class_names, options.discriminants, embeddings=options.embeddings, tasks=tagger.tasks)
+    observers, absent = _observers(tagger, infos)
     kept, unreadable = _kept(options.keep, infos)
     clashes = {name: "a column of the output has this name" for name in [*observers, *kept] if name in taken}
-    labels = label_columns(config.class_names)
+    labels = label_columns(class_names)
     left_out = absent | unreadable | {name: why for name, why in clashes.items() if name not in labels}
     observers = [name for name in observers if name not in taken]
     kept = [name for name in kept if name not in [*taken, *observers]]
@@ -77,15 +82,27 @@ def open_inputs(
                 raise
             bad.append(BadFile(info.url, str(error)))
             continue
-        has_labels = bool(config.class_names) and not missing_branches(config, config.label_variables, info)
-        files.append(OpenedFile(info, sample, tuple(observers), tuple(kept), has_labels))
+        has_labels = bool(class_names) and not missing_branches(config, config.label_variables, info)
+        targets = _targets(tagger, info)
+        files.append(OpenedFile(info, sample, tuple(observers), tuple(kept), has_labels, targets))
     check_losses(inputs, [(file.sample, file.info) for file in files], bad, policy)
     return OpenedFiles(tuple(files), tuple(bad), tuple(f"{name} ({why})" for name, why in left_out.items()))
 
 
-def _observers(config: DataConfig, infos: Sequence[FileInfo]) -> tuple[list[str], dict[str, str]]:
-    """Return the observers and weights that some file has, and the observers that none has."""
-    wanted = list(dict.fromkeys([*config.observers, *_weight_branches(config)]))
+def _targets(tagger: Tagger, info: FileInfo) -> tuple[str, ...]:
+    """Return the targets of a tagger's regressions whose true values can be computed from a file."""
+    config = tagger.data_config
+    return tuple(
+        target
+        for target in dict.fromkeys(task.target for task in tagger.regressions)
+        if not missing_branches(config, config.variables_of_targets([target]), info)
+    )
+
+
+def _observers(tagger: Tagger, infos: Sequence[FileInfo]) -> tuple[list[str], dict[str, str]]:
+    """Return the observers, weights and factors that some file has, and the observers that none has."""
+    config = tagger.data_config
+    wanted = list(dict.fromkeys([*config.observers, *_weight_branches(config), *tagger.factors]))
     found = [name for name in wanted if any(not missing_branches(config, [name], info) for info in infos)]
     return found, {name: "in no file" for name in config.observers if name not in found and infos}
 

@@ -19,6 +19,7 @@ from partt.errors import ConfigError, DataError, ParttError, without_secrets
 from partt.jobs.output_folder import writing_to
 from partt.jobs.progress import Progress
 from partt.jobs.stop_signals import StoppedError
+from partt.model.tasks import Task
 from partt.prediction.chunks import ChunkTasks
 from partt.prediction.engines import Results, score_here, score_on_cluster
 from partt.prediction.opened_files import OpenedFile, open_inputs
@@ -62,6 +63,7 @@ class PredictResult:
     outputs: tuple[Output, ...]
     bad_files: tuple[BadFile, ...]
     left_out: tuple[str, ...]  # columns that could not be copied, and why
+    regressions: tuple[Task, ...]  # of the tagger
     seconds: float
     stopped: bool  # before the end
 
@@ -119,7 +121,7 @@ def predict(
         tagger.require_embeddings()  # before anything is read
     policy = BadFilePolicy(on_bad_file == "skip", max_bad_fraction)
     inputs = expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)])
-    opened = open_inputs(inputs, tagger.data_config, options, policy, opening)
+    opened = open_inputs(inputs, tagger, options, policy, opening)
     paths = output_paths([file.info.url for file in opened.files], out, SUFFIXES[options.format])
     folder = out.parent if is_file_name(out) else out
 
@@ -149,6 +151,7 @@ def predict(
                         item.origin,
                         options,
                         scores,
+                        tasks=tagger.tasks,
                         network=tagger.network_name,
                         versions=made_with,
                     )
@@ -171,7 +174,9 @@ def predict(
                     outputs.append(_output(item, provenance, was_complete=False))
     seconds = time.monotonic() - started
     in_order = sorted(outputs, key=lambda output: paths.index(output.path))
-    result = PredictResult(folder, tuple(in_order), tuple(bad_files), opened.left_out, seconds, stopped)
+    result = PredictResult(
+        folder, tuple(in_order), tuple(bad_files), opened.left_out, tagger.regressions, seconds, stopped
+    )
     if not stopped:
         write_summary(folder, _summary(result, tagger, options))
     return result
@@ -259,6 +264,7 @@ def _summary(result: PredictResult, tagger: Tagger, options: Options) -> Predict
         tagger_sha256=tagger.sha256,
         network=tagger.network_name,
         class_names=list(tagger.class_names),
+        regressions=tagger.regressions,
         options=options.describe(),
         versions=versions(tagger.library),
         balance=result.balance,

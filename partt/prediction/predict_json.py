@@ -5,13 +5,14 @@ import platform
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 import partt
 from partt.atomic_files import refuse_foreign, write_text
 from partt.config import Record
+from partt.model.tasks import Task
 from partt.prediction.outputs import alone
 from partt.scores.origin import Balance, sum_of
 from partt.scores.scores import SUMMARY_FILE
@@ -40,6 +41,7 @@ class PredictSummary(Record):
     tagger_sha256: str
     network: str
     class_names: list[str]
+    regressions: Annotated[tuple[Task, ...], Field(strict=False)] = ()
     options: dict[str, Any]
     versions: dict[str, str]
     balance: Balance

@@ -1,6 +1,6 @@
 """Scores of one input, chunk by chunk -> its output, with every entry accounted for."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import numpy as np
 from partt.data.files.tables import inspect_file, write_table
 from partt.data.jagged import Table
 from partt.errors import OutputError
+from partt.model.tasks import Task
 from partt.prediction.opened_files import OpenedFile
 from partt.prediction.options import Options
 from partt.scores.columns import output_table
@@ -23,6 +24,7 @@ def write_output(
     options: Options,
     chunks: Iterable[Scores],
     *,
+    tasks: Sequence[Task],
     network: str,
     versions: Mapping[str, str],
 ) -> Provenance:
@@ -36,7 +38,12 @@ def write_output(
 
     def provenance() -> Provenance:
         return Provenance(
-            origin=origin, balance=tally.balance(), rows=tally.rows, network=network, versions=dict(versions)
+            origin=origin,
+            balance=tally.balance(),
+            rows=tally.rows,
+            network=network,
+            versions=dict(versions),
+            tasks=tuple(tasks),
         )
 
     def note() -> str:
@@ -67,7 +74,7 @@ class _Tally:
         self.rows += len(scores)
         self.bad += int(np.count_nonzero(scores.bad))
         self.not_selected += int(np.count_nonzero(~scores.selected)) + scores.num_removed
-        self.scored += int(np.count_nonzero(~np.isnan(scores.probabilities).any(axis=1)))
+        self.scored += int(np.count_nonzero(scores.scored))
 
     def balance(self) -> Balance:
         return Balance(

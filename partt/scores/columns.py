@@ -28,7 +28,6 @@ import numpy.typing as npt
 from partt.data.files.info import FileInfo, is_number_type
 from partt.data.jagged import Array, Column, Table
 from partt.errors import ConfigError, DataError
-from partt.model.config_types import CLASSES
 from partt.model.task_columns import TRUE, column_name, task_columns
 from partt.model.tasks import Task
 from partt.scores.discriminants import VS, Discriminant
@@ -37,6 +36,7 @@ from partt.scores.scores import Scores
 
 SCORE = "score_"  # + class
 LABEL = "label_"  # + class
+SOFTMAX = "softmax"  # all scores, in exported taggers with standardised inputs
 EMBEDDING = "embedding"
 SELECTED = "selected"
 BAD = "bad"
@@ -75,7 +75,7 @@ def discriminant_column(discriminant: Discriminant) -> str:
 
 def regression_columns(tasks: Sequence[Task], class_names: Sequence[str]) -> list[str]:
     """Return the names of the columns of all regressions; a true value is written once."""
-    names = [task_columns(task, class_names) for task in tasks if task.kind != CLASSES]
+    names = [task_columns(task, class_names) for task in tasks if task.is_regression]
     corrected = [item.corrected for item in names if item.corrected is not None]
     true_values = dict.fromkeys(item.true for item in names)
     return [*(name for item in names for name in item.predicted), *corrected, *true_values]
@@ -86,15 +86,21 @@ def check_regression_columns(
 ) -> None:
     """Raise an error if a column of a regression would have the name of another one, or of an observer."""
     columns = regression_columns(tasks, class_names)
-    variables = [column_name(task.factor_of) for task in tasks if task.factor_of]
-    others = [*own_columns(class_names, (), embeddings=True), *dict.fromkeys([*observers, *variables])]
+    variables = [task.factor_of for task in tasks if task.factor_of]
+    others = {*own_columns(class_names, (), embeddings=True), *class_names, *variables, SOFTMAX}
     for name in columns:
-        if (columns + others).count(name) > 1:
-            what = "an observer of the data config" if name in observers else "another column"
-            raise ConfigError(
-                f"tasks.regressions: {name}, a column of the predictions, has the name of {what}; rename the "
-                "regression, the target or the observer"
-            )
+        if name in observers:
+            what = "of an observer of the data config"
+        elif name in others or columns.count(name) > 1:
+            what = "of something else in the outputs"
+        elif name.startswith((SCORE, LABEL)):
+            what = "of a score or a label"
+        else:
+            continue
+        raise ConfigError(
+            f"tasks.regressions: {name}, a column of the predictions, has the name {what}; rename the "
+            "regression, the target or the observer"
+        )
 
 
 def own_columns(
@@ -131,6 +137,8 @@ def output_table(scores: Scores, discriminants: Sequence[Discriminant]) -> Table
     if scores.labels is not None:
         for number, name in enumerate(label_columns(scores.class_names)):
             table[name] = (scores.labels == number).astype(np.int32)
+    table |= {name: values.astype(np.float32) for name, values in scores.predictions.items()}
+    table |= scores.true_values
     table |= scores.observers
     if scores.embeddings is not None:
         table[EMBEDDING] = scores.embeddings
@@ -243,7 +251,7 @@ def _numbers(info: FileInfo, known: set[str]) -> tuple[str, ...]:
 
 def _regressions(info: FileInfo, provenance: Provenance | None) -> tuple[Task, ...]:
     if provenance is not None:
-        return tuple(task for task in provenance.tasks if task.kind != CLASSES and task.name in info.branches)
+        return tuple(task for task in provenance.tasks if task.is_regression and task.name in info.branches)
     names = [name for name in _numbers(info, _NOT_OBSERVERS) if name == column_name(name)]
     return tuple(Task(name=name, kind="value", target=name) for name in names if f"{TRUE}{name}" in names)
 

@@ -3,7 +3,8 @@
 Axes: N jets, C classes, D width of the embedding.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +23,20 @@ class Scores:
     labels: npt.NDArray[np.int64] | None  # (N,) position in class_names, -1: no class; None: unlabelled file
     observers: Table  # observers and kept branches
     selected: npt.NDArray[np.bool_]  # (N,)
-    bad: npt.NDArray[np.bool_]  # (N,) selected, but an input or a score is not finite
+    bad: npt.NDArray[np.bool_]  # (N,) selected, but an input, a score or a prediction is not finite
     source_file: str
     source_entry: npt.NDArray[np.int64]  # (N,)
     embeddings: npt.NDArray[np.float32] | None = None  # (N, D)
     num_removed: int = 0  # entries left out by --apply-selection
+    predictions: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)  # column -> (N,)
+    true_values: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)  # column -> (N,)
+
+    @property
+    def scored(self) -> npt.NDArray[np.bool_]:
+        """Jets with all scores and predictions (N,)."""
+        finite = np.isfinite(np.stack([*self.probabilities.T, *self.predictions.values()]))
+        scored: npt.NDArray[np.bool_] = finite.all(axis=0)
+        return scored
 
     def __len__(self) -> int:
         """Return the number of jets."""

@@ -1,4 +1,4 @@
-"""Variables -> scores: selected jets in batches of similar length, for torch and onnxruntime.
+"""Variables -> scores and predictions: selected jets in batches of similar length, for torch and onnxruntime.
 
 Every operation runs on one thread, and batches depend only on the jets, so results do not depend on the
 number of threads that share the batches.
@@ -6,10 +6,10 @@ number of threads that share the batches.
 Axes: N jets, B jets of a batch, C classes, D width of the embedding.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol, TypeAlias
 
@@ -20,14 +20,18 @@ import torch
 from partt.data.config.data_config import DataConfig
 from partt.data.jet_batch import Positions
 from partt.data.variables import Variables, passes_selection
+from partt.model.config_types import CLASSES
 from partt.model.cpu.allocator import keep_freed_memory
+from partt.model.task_columns import task_columns
+from partt.model.tasks import Task
 
 
 @dataclass(frozen=True, eq=False)
 class BatchScores:
-    """Scores of the jets of a batch, and embeddings on request."""
+    """Scores and predictions of the jets of a batch, and embeddings on request."""
 
     probabilities: npt.NDArray[np.floating]  # (B, C)
+    predictions: Mapping[str, npt.NDArray[np.floating]] = field(default_factory=dict)  # column -> (B,)
     embeddings: npt.NDArray[np.float32] | None = None  # (B, D)
 
 
@@ -51,9 +55,10 @@ class RunnableJets(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TaggedJets:
-    """Scores of all jets; NaN if a jet is not selected, or bad."""
+    """Scores and predictions of all jets; NaN if a jet is not selected, or bad."""
 
     probabilities: npt.NDArray[np.float64]  # (N, C)
+    predictions: Mapping[str, npt.NDArray[np.float64]]  # column -> (N,)
     embeddings: npt.NDArray[np.float32] | None  # (N, D)
     selected: npt.NDArray[np.bool_]  # (N,)
     bad: npt.NDArray[np.bool_]  # (N,) selected, but an input or output is NaN or infinite
@@ -61,6 +66,7 @@ class TaggedJets:
 
 def score_jets(
     config: DataConfig,
+    tasks: Sequence[Task],
     variables: Variables,
     prepare: Callable[[Variables], RunnableJets],
     *,
@@ -68,7 +74,7 @@ def score_jets(
     embedding_width: int | None = None,
     each: Each = map,
 ) -> TaggedJets:
-    """Return the scores of jets; `each` is like `map` and may compute several batches at a time.
+    """Return scores and predictions of jets; `each` is like `map` and may compute several batches at once.
 
     Batches have about `rows_per_batch` particles. With `embedding_width`, they must have embeddings.
     """
@@ -76,17 +82,32 @@ def score_jets(
     places = np.flatnonzero(selected)
     jets = prepare(variables if selected.all() else variables.take(places))
     batches = length_batches(jets.lengths, np.flatnonzero(~jets.bad), rows_per_batch)
-    probabilities = np.full((len(selected), len(config.class_names)), np.nan)
+    class_names, num_jets = classes_of(config, tasks), len(selected)
+    probabilities = np.full((num_jets, len(class_names)), np.nan)
+    columns = {task.name: task_columns(task, class_names) for task in tasks if task.is_regression}
+    predictions = {name: np.full(num_jets, np.nan) for item in columns.values() for name in item.predicted}
     embeddings = None
     if embedding_width is not None:
-        embeddings = np.full((len(selected), embedding_width), np.nan, dtype=np.float32)
+        embeddings = np.full((num_jets, embedding_width), np.nan, dtype=np.float32)
     for batch, scores in zip(batches, each(jets.run, batches), strict=True):
         probabilities[places[batch]] = scores.probabilities
+        for name, values in predictions.items():
+            values[places[batch]] = scores.predictions[name]
         if embeddings is not None:
             embeddings[places[batch]] = scores.embeddings
-    bad = selected & np.isnan(probabilities).any(axis=1)
-    probabilities[bad] = np.nan
-    return TaggedJets(probabilities, embeddings, selected, bad)
+    for task in tasks:
+        if task.factor_of:
+            item = columns[task.name]
+            predictions[str(item.corrected)] = predictions[item.value] * variables.per_jet(task.factor_of)
+    bad = selected & ~np.isfinite(np.stack([*probabilities.T, *predictions.values()])).all(axis=0)
+    for numbers in (probabilities, *predictions.values()):
+        numbers[bad] = np.nan
+    return TaggedJets(probabilities, predictions, embeddings, selected, bad)
+
+
+def classes_of(config: DataConfig, tasks: Sequence[Task]) -> tuple[str, ...]:
+    """Return the classes that a tagger has scores of; none if it only has regressions."""
+    return config.class_names if any(task.name == CLASSES for task in tasks) else ()
 
 
 def length_batches(lengths: npt.NDArray[np.int64], jets: Positions, max_rows: int) -> list[Positions]:

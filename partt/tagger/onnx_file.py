@@ -1,5 +1,9 @@
 """Exported taggers, .onnx files of `partt export`: header, inference in onnxruntime.
 
+Outputs of raw files: score_<class> of each class, then the predictions of regressions, called like the
+columns of prediction files, all (N,). Files with standardised inputs have weaver-core's `softmax` (N, C)
+instead of the scores, and no <variable>_corrected, since the variable is not an input.
+
 No other file is read, and no code but the ONNX operators runs.
 
 Axes: N jets, B jets of a batch, C classes.
@@ -12,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 import partt
 from partt.config import Record, parse_record
@@ -23,14 +27,18 @@ from partt.data.config.data_config import DataConfig
 from partt.data.jet_batch import Positions
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError, ParttError
+from partt.model.task_columns import task_columns
+from partt.model.tasks import Task, classes_task, fault_of
 from partt.regular_files import read_bounded
-from partt.tagger.inference import BatchScores, Each, TaggedJets, score_jets
+from partt.tagger.inference import BatchScores, Each, TaggedJets, classes_of, score_jets
 from partt.tagger.onnx_inputs import Feed, Floats, InputKind, feeder, session_axes
 from partt.tagger.tagger import Tagger
 
 SUFFIX = ".onnx"
 PRODUCER = "partt"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+SCORE = "score_"  # + class
+SOFTMAX = "softmax"
 MAX_BYTES = 2**30
 CONTROL_FLOW = {"If", "Loop", "Scan", "SequenceMap"}
 SUBGRAPHS = {5, 10}  # types of attributes: GRAPH, GRAPHS
@@ -40,19 +48,23 @@ ROWS_PER_BATCH = 1024  # particles; fastest in onnxruntime on a CPU (benchmarks/
 class OnnxHeader(Record):
     """Metadata of the file: strings unchanged, other values as JSON."""
 
-    format_version: Literal[1] = 1
+    format_version: Literal[1, 2] = 1  # 2: with regressions
     inputs: InputKind
     network: str
     class_names: list[str]
     units: dict[str, str]  # of the inputs
+    # what the outputs mean; None: only the classes
+    tasks: Annotated[tuple[Task, ...], Field(strict=False, max_length=100)] | None = None
     largest_difference: float  # between its scores and torch's, at export
+    # of its regressions: relative to the prediction, or to the scale of the target if that is larger
+    largest_relative_difference: float | None = None
     tagger_sha256: str
     versions: dict[str, str]
     data_config: str
 
     def to_metadata(self) -> dict[str, str]:
         """Return the header as strings."""
-        fields = self.model_dump(mode="json")
+        fields = self.model_dump(mode="json", exclude_none=True)
         return {
             name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()
         }
@@ -73,6 +85,7 @@ class OnnxTagger(Tagger):
 
     header: OnnxHeader
     data_config: DataConfig
+    tasks: tuple[Task, ...]
     session: Any  # onnxruntime.InferenceSession
     contents: bytes  # of the file
     sha256: str  # of the contents
@@ -86,11 +99,16 @@ class OnnxTagger(Tagger):
         return self.header.network
 
     def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
-        """Return the scores of jets; `each` computes batches like `map`."""
+        """Return scores and predictions of jets; `each` computes batches like `map`."""
         if with_embeddings:
             self.require_embeddings()
         return score_jets(
-            self.data_config, variables, partial(_OnnxJets, self), rows_per_batch=ROWS_PER_BATCH, each=each
+            self.data_config,
+            self.tasks,
+            variables,
+            partial(_OnnxJets, self),
+            rows_per_batch=ROWS_PER_BATCH,
+            each=each,
         )
 
     def require_embeddings(self) -> None:
@@ -117,25 +135,31 @@ class _OnnxJets:
     def __init__(self, tagger: OnnxTagger, variables: Variables) -> None:
         self.session = tagger.session
         axes = session_axes(tagger.session)
-        self.jets = feeder(tagger.header.inputs, tagger.data_config, variables, axes)
+        self.jets = feeder(tagger.header.inputs, tagger.data_config, variables, axes, tagger.factors)
         self.lengths, self.bad = self.jets.lengths, self.jets.bad
 
     def run(self, batch: Positions) -> BatchScores:
-        """Return the scores of some of the jets."""
-        return BatchScores(run_session(self.session, self.jets.feed(batch)))
+        """Return scores and predictions of some of the jets."""
+        return run_session(self.session, self.jets.feed(batch))
 
 
-def run_session(session: Any, feed: Feed) -> Floats:
-    """Return scores (B, C); values that are not an input of the file are left out."""
+def run_session(session: Any, feed: Feed) -> BatchScores:
+    """Return scores and predictions; values that are not an input of the file are left out."""
     known = {item.name for item in session.get_inputs()}
+    names = [item.name for item in session.get_outputs()]
     try:
-        outputs = session.run(None, {name: values for name, values in feed.items() if name in known})
-        scores: Floats = np.stack(outputs, axis=1) if outputs[0].ndim == 1 else outputs[0]
+        found = session.run(None, {name: values for name, values in feed.items() if name in known})
+        outputs: dict[str, Floats] = dict(zip(names, found, strict=True))
+        scores = [outputs.pop(name) for name in names if name.startswith(SCORE) or name == SOFTMAX]
+        if not scores:
+            probabilities = np.empty((len(found[0]), 0), dtype=np.float32)
+        else:
+            probabilities = np.stack(scores, axis=1) if scores[0].ndim == 1 else scores[0]
     except MemoryError:
         raise
     except Exception as error:  # onnxruntime has its own errors
         raise DataError(f"onnxruntime cannot run the file: {' '.join(str(error).split())[:300]}") from error
-    return scores
+    return BatchScores(probabilities, outputs)
 
 
 # --- files ----------------------------------------------------------------------------------------------
@@ -162,7 +186,11 @@ def load_onnx_tagger(path: str | Path) -> OnnxTagger:
         detail = " ".join(str(error).split())[:300]
         raise DataError(f"{path} is damaged: its metadata cannot be read ({detail})") from error
     config = parse_record(header.data_config, DataConfig, source=f"{path} (data config)")
-    if list(config.class_names) != header.class_names:
+    tasks = header.tasks or (classes_task(len(config.class_names)),)
+    fault = fault_of(tasks, len(config.class_names))
+    if fault is not None:
+        raise DataError(f"{path} is damaged: {fault}")
+    if list(classes_of(config, tasks)) != header.class_names:
         raise DataError(f"{path} is damaged: the classes of its header and of its data config differ")
     try:
         session = new_session(contents)
@@ -171,28 +199,34 @@ def load_onnx_tagger(path: str | Path) -> OnnxTagger:
     except Exception as error:  # onnxruntime has its own errors for each fault of a graph
         detail = " ".join(str(error).split())[:300]
         raise DataError(f"{path} cannot be run by onnxruntime: {detail}") from error
-    _check_outputs(path, header, session)
-    return OnnxTagger(header, config, session, contents, hashlib.sha256(contents).hexdigest())
+    _check_outputs(path, header, tasks, session)
+    return OnnxTagger(header, config, tasks, session, contents, hashlib.sha256(contents).hexdigest())
 
 
-def output_names(inputs: InputKind, class_names: Sequence[str]) -> list[str]:
-    """Return the outputs of a file: the score of each class, or the scores of all as one (N, C)."""
-    return [f"score_{name}" for name in class_names] if inputs == "raw" else ["softmax"]
+def output_names(inputs: InputKind, class_names: Sequence[str], tasks: Sequence[Task] = ()) -> list[str]:
+    """Return the outputs of a file: the scores, each or all as one (N, C), and those of regressions."""
+    scores = [f"{SCORE}{name}" for name in class_names] if inputs == "raw" else [SOFTMAX]
+    columns = [task_columns(task, class_names) for task in tasks if task.is_regression]
+    predicted = [name for item in columns for name in item.predicted]
+    corrected = [item.corrected for item in columns if item.corrected is not None]
+    return (scores if class_names else []) + predicted + (corrected if inputs == "raw" else [])
 
 
-def _check_outputs(path: Path, header: OnnxHeader, session: Any) -> None:
-    """Raise an error unless a file has the outputs of its classes."""
-    found, wanted = session.get_outputs(), output_names(header.inputs, header.class_names)
+def _check_outputs(path: Path, header: OnnxHeader, tasks: Sequence[Task], session: Any) -> None:
+    """Raise an error unless a file has the outputs of its classes and regressions."""
+    found, wanted = session.get_outputs(), output_names(header.inputs, header.class_names, tasks)
     if [output.name for output in found] != wanted:
         raise DataError(
             f"{path} is damaged: its outputs are {', '.join(output.name for output in found)[:300]}; its "
-            f"classes need {', '.join(wanted)}"
+            f"classes and regressions need {', '.join(wanted)}"
         )
-    dimensions = 1 if header.inputs == "raw" else 2
-    last = found[0].shape[-1] if found[0].shape else None
-    wrong = [output.name for output in found if len(output.shape) != dimensions]
-    if wrong or (dimensions == 2 and isinstance(last, int) and last != len(header.class_names)):
-        raise DataError(f"{path} is damaged: its outputs do not have one score for each class")
+    num_classes = len(header.class_names)
+    for output in found:
+        dimensions = 2 if header.inputs == "standardised" and output.name == SOFTMAX else 1
+        last = output.shape[-1] if dimensions == 2 and output.shape else None
+        if len(output.shape) != dimensions or (isinstance(last, int) and last != num_classes):
+            what = "one score for each class" if output.name.startswith((SCORE, SOFTMAX)) else "one value"
+            raise DataError(f"{path} is damaged: its output {output.name[:100]} does not have {what} per jet")
 
 
 def new_session(contents: bytes) -> Any:

@@ -7,7 +7,7 @@ for groups with one value per jet.
 Axes: N jets, B jets of a batch, P slots for the particles of a jet, F features.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -32,9 +32,12 @@ JETS = "jets"
 ONLY_PARTICLES = "particles"  # the axis of particles, if there is one
 
 
-def input_axes(inputs: InputKind, config: DataConfig, jets: Table) -> Axes:
-    """Return the axes of every input, in the order of the inputs; `jets`: branches of some jets."""
-    return _standardised_axes(config) if inputs == "standardised" else _raw_axes(config, jets)
+def input_axes(inputs: InputKind, config: DataConfig, jets: Table, factors: Sequence[str] = ()) -> Axes:
+    """Return the axes of every input, in the order of the inputs.
+
+    `jets`: branches of some jets; `factors`: variables that predictions are multiplied by, in raw files.
+    """
+    return _standardised_axes(config) if inputs == "standardised" else _raw_axes(config, jets, factors)
 
 
 def count_name(axis: str) -> str:
@@ -48,13 +51,13 @@ def mask_name(config: DataConfig, collection: str) -> str:
     return f"{collection}_mask" if mask is None else mask.name
 
 
-def raw_branches(config: DataConfig) -> dict[str, str]:
+def raw_branches(config: DataConfig, factors: Sequence[str] = ()) -> dict[str, str]:
     """Return the branches that the inputs need -> their names in the files, which are the input names."""
-    needed = branches_to_read(config, config.input_names)
+    needed = branches_to_read(config, [*config.input_names, *factors])
     return {name: renamed_branch(config, name) for name in sorted(needed)}
 
 
-def particle_axes(config: DataConfig, jets: Table) -> dict[str, str]:
+def particle_axes(config: DataConfig, jets: Table, factors: Sequence[str] = ()) -> dict[str, str]:
     """Return the axis of each branch with values per particle; its name is that of the collection it is for.
 
     Branches of a collection share an axis if they have as many values in all of the jets.
@@ -64,6 +67,7 @@ def particle_axes(config: DataConfig, jets: Table) -> dict[str, str]:
         for name, item in config.collections.items()
     }
     of_jets = [[variable.name for variable in group.variables] for group in config.jet_groups.values()]
+    of_jets += [[name] for name in factors]
     axes: dict[str, str] = {}
     for collection, names in [*collections.items(), *((None, names) for names in of_jets)]:
         together: list[str] = []
@@ -88,10 +92,10 @@ def _same_lengths(one: Column, other: Column) -> bool:
     )
 
 
-def _raw_axes(config: DataConfig, jets: Table) -> Axes:
-    axis_of = particle_axes(config, jets)
+def _raw_axes(config: DataConfig, jets: Table, factors: Sequence[str]) -> Axes:
+    axis_of = particle_axes(config, jets, factors)
     axes: Axes = {count_name(axis): (JETS,) for axis in axis_of.values()}
-    for name, branch in raw_branches(config).items():
+    for name, branch in raw_branches(config, factors).items():
         if branch in axes:
             raise ConfigError(f"a branch is called {branch}, like an input of exported files; rename it")
         axes[branch] = (JETS, axis_of[name]) if name in axis_of else (JETS,)
@@ -201,13 +205,13 @@ def _tensors(groups: CollectionInputs, particles: PaddedCollection) -> dict[str,
 
 
 def feeder(
-    inputs: InputKind, config: DataConfig, variables: Variables, axes: Axes
+    inputs: InputKind, config: DataConfig, variables: Variables, axes: Axes, factors: Sequence[str] = ()
 ) -> RawJets | StandardisedJets:
     """Return jets in the form that a file with these inputs takes."""
     if inputs == "standardised":
         return StandardisedJets(config, pack(config, variables))
     columns, axis_of = {}, {}
-    for name, branch in raw_branches(config).items():
+    for name, branch in raw_branches(config, factors).items():
         if branch not in axes:
             continue  # not needed by the graph
         columns[branch] = column = variables.branches[name]

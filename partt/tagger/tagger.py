@@ -9,7 +9,8 @@ from partt.data.config.data_config import DataConfig
 from partt.data.from_awkward import EventJets, jets_of_events
 from partt.data.variables import Variables, names_for_index
 from partt.model.network_file import NetworkFile
-from partt.tagger.inference import Each, TaggedJets, sharing_threads
+from partt.model.tasks import Task
+from partt.tagger.inference import Each, TaggedJets, classes_of, sharing_threads
 
 if TYPE_CHECKING:
     import awkward as ak
@@ -21,6 +22,8 @@ class Tagger(ABC):
     """A trained network and the data config of its inputs."""
 
     data_config: DataConfig
+    tasks: tuple[Task, ...]
+    """what it predicts: classes, regressions"""
     sha256: str
     """of the contents of the file; empty if it was never saved"""
     library: Literal["torch", "onnxruntime"]
@@ -36,12 +39,28 @@ class Tagger(ABC):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The names of the classes, in the order of the scores."""
-        return self.data_config.class_names
+        """The names of the classes, in the order of the scores; empty if it only has regressions."""
+        return classes_of(self.data_config, self.tasks)
+
+    @property
+    def regressions(self) -> tuple[Task, ...]:
+        """The tasks that predict a target."""
+        return tuple(task for task in self.tasks if task.is_regression)
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """The variables that targets are factors of."""
+        return tuple(dict.fromkeys(task.factor_of for task in self.regressions if task.factor_of))
+
+    @property
+    def needed_names(self) -> set[str]:
+        """The variables that predictions need: inputs, selection, and what targets are factors of."""
+        config = self.data_config
+        return {*config.input_names, *self.factors} | names_for_index(config, "predict")
 
     @abstractmethod
     def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
-        """Return the scores of jets; `each` is like `map` and computes the batches."""
+        """Return scores and predictions of jets; `each` is like `map` and computes the batches."""
 
     @abstractmethod
     def require_embeddings(self) -> None:
@@ -61,21 +80,24 @@ class Tagger(ABC):
 
     def jets_of(self, events: "ak.Array") -> EventJets:
         """Return the variables that the network needs, of the jets of an awkward array (see `__call__`)."""
-        names = {*self.data_config.input_names} | names_for_index(self.data_config, "predict")
-        return jets_of_events(self.data_config, names, events)
+        return jets_of_events(self.data_config, self.needed_names, events)
 
     def __call__(self, events: "ak.Array") -> "ak.Array":
-        """Return the scores of jets, one field per class, nested like the jets.
+        """Return the scores of jets, one field per class, and the predictions, nested like the jets.
 
         `events`: an awkward array of jets with lists of particles, or of events with lists of such jets; the
-        fields are the branches that the data config needs for its inputs and selection. Jets that are not
-        selected, or have NaN or infinite inputs, get NaN.
+        fields are the branches that the data config needs for its inputs and selection. Predictions of
+        regressions have the names of their columns in prediction files. Jets that are not selected, or have
+        NaN or infinite inputs, get NaN.
         """
         jets = self.jets_of(events)
         num_jets = jets.variables.num_jets
-        scores = np.empty((num_jets, len(self.class_names)), dtype=np.float32)
+        parts = []
         with sharing_threads() as each:
-            for start in range(0, num_jets, JETS_AT_ONCE):
+            for start in range(0, max(num_jets, 1), JETS_AT_ONCE):
                 some = np.arange(start, min(start + JETS_AT_ONCE, num_jets))
-                scores[some] = self.tag(jets.variables.take(some), each=each).probabilities
-        return jets.nest(dict(zip(self.class_names, scores.T, strict=True)))
+                tagged = self.tag(jets.variables.take(some), each=each)
+                scores = dict(zip(self.class_names, tagged.probabilities.T, strict=True))
+                parts.append({**scores, **tagged.predictions})
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return jets.nest({name: values.astype(np.float32) for name, values in columns.items()})

@@ -44,7 +44,8 @@ from partt.model.network import Network, Outputs
 from partt.model.network_file import NetworkFile, run_network_file
 from partt.model.registry import build_network, network_config, network_kind
 from partt.model.state_dicts import renamed_from_format_1, with_prefix, without_prefix
-from partt.model.tasks import Task, classes_task
+from partt.model.task_columns import predicted_columns
+from partt.model.tasks import Task, classes_task, fault_of
 from partt.regular_files import require_regular
 from partt.tagger.inference import BatchScores, Each, TaggedJets, score_jets
 from partt.tagger.tagger import Tagger
@@ -88,15 +89,14 @@ class TorchTagger(Tagger):
         return self.network.name
 
     def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
-        """Return the scores of jets; `each` is like `map` and computes the batches."""
+        """Return scores and predictions of jets; `each` is like `map` and computes the batches."""
         if self.network.training:
             raise ConfigError(
                 "the network is in training mode, with dropout and batch statistics: call network.eval()"
             )
-        if CLASSES not in self.network.heads:
-            raise ConfigError(f"this tagger gives no classes, but {', '.join(self.network.heads)}")
         return score_jets(
             self.data_config,
+            self.tasks,
             variables,
             partial(_TorchJets, self, with_embeddings),
             rows_per_batch=ROWS_PER_BATCH.get(self.network.device.type, ROWS_PER_BATCH_ELSEWHERE),
@@ -132,6 +132,7 @@ class _TorchJets:
     """Packed jets for a torch network."""
 
     def __init__(self, tagger: TorchTagger, with_embeddings: bool, variables: Variables) -> None:
+        self.tagger = tagger
         self.network = tagger.network
         self.with_embeddings = with_embeddings
         self.jets: JetBatch = pack(tagger.data_config, variables)
@@ -144,8 +145,22 @@ class _TorchJets:
         inputs = take_inputs(self.jets.inputs, batch).to(self.network.device)
         embeddings = self.network.embed(inputs) if self.with_embeddings else None
         outputs = self.network(inputs) if embeddings is None else self.network.outputs(embeddings)
-        probabilities = outputs[CLASSES].cpu().double().softmax(dim=1).numpy()
-        return BatchScores(probabilities, None if embeddings is None else embeddings.float().cpu().numpy())
+        scores = batch_scores(self.tagger, outputs)
+        return scores if embeddings is None else replace(scores, embeddings=embeddings.float().cpu().numpy())
+
+
+def batch_scores(tagger: TorchTagger, outputs: Outputs) -> BatchScores:
+    """Return scores and predictions from the outputs of all heads."""
+    outputs = {name: values.cpu() for name, values in outputs.items()}
+    num_jets = len(next(iter(outputs.values())))
+    probabilities = np.empty((num_jets, 0))
+    if tagger.class_names:
+        probabilities = outputs[CLASSES].double().softmax(dim=1).numpy()
+    predictions: dict[str, npt.NDArray[np.floating]] = {}
+    for task in tagger.regressions:
+        columns = predicted_columns(task, tagger.class_names, outputs)
+        predictions |= {name: values.numpy() for name, values in columns.items()}
+    return BatchScores(probabilities, predictions)
 
 
 class _NeededFile(Record):
@@ -209,7 +224,7 @@ def tagger_bytes(tagger: TorchTagger) -> tuple[bytes, str]:
         network_config=tagger.network.config.model_dump(mode="json"),
         heads=tagger.network.head_sizes,
         tasks=None if [task.kind for task in tagger.tasks] == [CLASSES] else tagger.tasks,
-        class_names=list(tagger.class_names),
+        class_names=list(tagger.data_config.class_names),
         data_config=tagger.data_config.to_yaml(),
         versions=dict(tagger.versions),
         network_file=None if file is None else _NeededFile(name=file.path.name, sha256=file.sha256),
@@ -362,6 +377,9 @@ def _build(
     shape, heads = data_config.input_shape, header.heads or {CLASSES: len(header.class_names)}
     if heads.get(CLASSES, len(header.class_names)) != len(header.class_names):
         raise DataError(f"{path} is damaged: {heads[CLASSES]} outputs for {len(header.class_names)} classes")
+    fault = fault_of(header.tasks or (), len(header.class_names))
+    if fault is not None:
+        raise DataError(f"{path} is damaged: {fault}")
     for task in header.tasks or ():
         if heads.get(task.name) != task.num_outputs or task.num_classes not in {0, len(header.class_names)}:
             raise DataError(f"{path} is damaged: the outputs of {task.name[:100]} do not fit its head")

@@ -143,6 +143,9 @@ def export_weaver(
     A file of other contents is replaced only with `overwrite`.
     """
     loaded = load_torch_tagger(tagger)
+    if loaded.regressions:
+        names = ", ".join(task.name for task in loaded.regressions)
+        raise DataError(f"{tagger} has regressions ({names}), and weaver-core's networks only classes")
     weights, backbone = loaded.network.state_dict(), loaded.network.backbone
     collections = tuple(loaded.data_config.input_shape.collections)
     try:

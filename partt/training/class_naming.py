@@ -28,7 +28,7 @@ def with_class_names(
     policy = BadFilePolicy(reading.on_bad_file == "skip", reading.max_bad_fraction)
     if recipe.class_names is not None:
         return name_classes(config, (), recipe.class_names)
-    opened, _ = open_files(files, config, names_for(config, "train"), policy)
+    opened, _ = open_files(files, config, names_for(config.with_particle_labels(()), "train"), policy)
     return name_classes(config, [file for _, file in opened])
 
 

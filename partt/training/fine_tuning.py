@@ -1,5 +1,6 @@
 """Fine-tuning: which weights of another tagger a run starts from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,8 +9,11 @@ from torch import Tensor
 from partt.data.config.data_config import DataConfig
 from partt.errors import ConfigError
 from partt.model.network_file import NetworkFile
+from partt.model.tasks import Task
 from partt.tagger.loading import load_torch_tagger
 from partt.tagger.tagger_file import TorchTagger
+from partt.training.objectives.objective import Objective
+from partt.training.objectives.tasks_of_recipe import make_objective
 from partt.training.recipe import Recipe
 
 
@@ -18,26 +22,72 @@ class InitialWeights:
     """Weights and buffers by name; the others of the network keep their random values."""
 
     tensors: dict[str, Tensor]
-    new_head: bool  # the last layer is random, because the classes differ
+    recipe: Recipe  # of the run, with the scales of targets that the tagger knows
+    heads: str  # which ones are kept, for people
     sha256: str  # of the tagger
 
 
 def weights_to_start_from(
-    path: str | Path, recipe: Recipe, config: DataConfig, network_file: NetworkFile | None = None
+    path: str | Path,
+    recipe: Recipe,
+    config: DataConfig,
+    network_file: NetworkFile | None = None,
+    objective: Objective | None = None,
 ) -> InitialWeights:
-    """Return the weights of a tagger for a run; the last layer only if the classes are the same.
+    """Return the weights of a tagger for a run; the last layer of a head only if its task is the same.
 
-    Settings that do not change the shapes of weights, such as dropout, may differ. `network_file`: the one of
-    the run, if its network comes from a file.
+    Settings that do not change the shapes of weights, such as dropout, may differ. Shift and scale of a
+    target, if the recipe leaves them to a fit, are those of the tagger. `network_file`: the one of the run,
+    if its network comes from a file; `objective`: what is learned instead of the recipe's tasks.
     """
     tagger = load_torch_tagger(path, network_file)
     _check_fit(path, tagger, recipe, config)
+    recipe = _with_scales_of(tagger.tasks, recipe)
+    objective = objective or make_objective(recipe, config)
+    tasks = {task.name: task for task in objective.tasks}
+    same_classes = tagger.data_config.class_names == config.class_names
+    kept = [
+        task.name
+        for task in tagger.tasks
+        if task.name in objective.heads
+        and _meaning(task) == _meaning(tasks.get(task.name, task))
+        and (same_classes or not task.num_classes)
+    ]
     tensors = dict(tagger.network.state_dict())
-    new_head = tagger.class_names != config.class_names
-    if new_head:
-        for name in tagger.network.last_layer_names:
-            del tensors[name]
-    return InitialWeights(tensors, new_head, tagger.sha256)
+    for head, names in tagger.network.last_layers.items():
+        tensors = {name: tensor for name, tensor in tensors.items() if head in kept or name not in names}
+    dropped = [task.name for task in tagger.tasks if task.name not in objective.heads]
+    heads = _heads_in_words(list(objective.heads), kept, dropped)
+    return InitialWeights(tensors, recipe, heads, tagger.sha256)
+
+
+def _with_scales_of(known: Sequence[Task], recipe: Recipe) -> Recipe:
+    """Return the recipe with shift and scale of the same regressions, where it leaves them to a fit."""
+    regressions = dict(recipe.tasks.regressions)
+    for task in known:
+        regression = regressions.get(task.name)
+        if regression is not None and (regression.target or task.name) == task.target:
+            regressions[task.name] = regression.replace(
+                shift=task.shift if regression.shift is None else regression.shift,
+                scale=task.scale if regression.scale is None else regression.scale,
+            )
+    return recipe.replace(tasks=recipe.tasks.replace(regressions=regressions))
+
+
+def _meaning(task: Task) -> Task:
+    """Return what outputs mean to the network."""
+    return task.replace(unit="", factor_of="")
+
+
+def _heads_in_words(needed: Sequence[str], kept: Sequence[str], dropped: Sequence[str]) -> str:
+    new = [name for name in needed if name not in kept]
+    if not new:
+        text = "including the last layer"
+    elif len(new) == len(needed):
+        text = "with a new last layer"
+    else:
+        text = f"with a new last layer of {', '.join(new)}"
+    return f"{text}, without its {' and '.join(dropped)}" if dropped else text
 
 
 def _check_fit(path: str | Path, tagger: TorchTagger, recipe: Recipe, config: DataConfig) -> None:

@@ -82,7 +82,7 @@ def fit(
     world = machine.world
     steps = count_steps(job.recipe, job.train_index, world.size)
     learner = make_learner(job, world, machine.device, initial_weights)
-    jets = reference_jets(job.train, job.train_index) if world.is_first else {}
+    jets = reference_jets(job.train, job.train_index, job.objective.tasks) if world.is_first else {}
     size: Mapping[str, float] = {}
     if world.is_first:
         try_network_file(learner, jets)

@@ -19,13 +19,14 @@ from partt.data.reading.jet_index import JetIndex, build_index, build_indexes
 from partt.data.reading.jet_source import JetSource, open_source
 from partt.data.reading.read_plan import Chunk, spread_jets
 from partt.data.reading.splitting import Split
-from partt.data.variables import Variables, read_variables, select, targets_of
+from partt.data.variables import Variables, read_variables, require_branches, select, targets_of
 from partt.errors import ConfigError, DataError, ParttError, without_secrets
 from partt.jet_inputs import JetInputs
 from partt.jobs.progress import Progress
 from partt.model.network import Network
 from partt.model.network_file import NetworkCode, NetworkFile
 from partt.model.registry import build_network, network_config, network_kind
+from partt.model.tasks import Task
 from partt.tagger.weaver_inputs import weaver_inputs
 from partt.training.objectives.classification import Classification
 from partt.training.objectives.file_loss import FileLoss
@@ -149,6 +150,7 @@ def open_job(
     is_from_recipe = objective is None
     objective = objective or make_objective(recipe, config)
     recipe = recipe.replace(metric=objective.metric(recipe.metric).name)
+    config = config.with_particle_labels(objective.particle_labels)  # others need not be in the files
 
     def opened(files: Sequence[InputFile], data_config: DataConfig) -> JetSource:
         return open_source(
@@ -180,6 +182,8 @@ def open_job(
         recipe = with_fitted_scales(recipe, config, lambda: _some_targets(train, train_index))
         objective = make_objective(recipe, config)
     _check_classes(train, train_index)
+    for file in train.files:
+        require_branches(config, [task.factor_of for task in objective.tasks if task.factor_of], file)
     objective.check_training(jets_by_class(train, train_index))
     job = TrainingJob(
         recipe,
@@ -204,7 +208,7 @@ def _file_loss(recipe: Recipe, config: DataConfig, code: NetworkCode | None) -> 
     if recipe.label_smoothing:
         raise ConfigError(f"label_smoothing: not with the loss of {path}, which has get_loss")
     if recipe.tasks != Tasks():
-        raise ConfigError(f"tasks: not with the loss of {path}, which has get_loss")
+        raise ConfigError(f"tasks: not with the loss of {path}, which has get_loss; remove one of them")
     has_weights = weights is not None and (weights.use_precomputed_weights or recipe.reweighting == "loss")
     return FileLoss(len(config.class_names), loss, path, has_weights=has_weights)
 
@@ -214,12 +218,15 @@ def jets_by_class(source: JetSource, index: JetIndex) -> dict[str, int]:
     return dict(zip(source.config.class_names, index.class_counts.sum(axis=0).tolist(), strict=True))
 
 
-def reference_jets(source: JetSource, index: JetIndex) -> Table:
-    """Return the branches of a few selected jets, for the tagger file."""
+def reference_jets(source: JetSource, index: JetIndex, tasks: Sequence[Task]) -> Table:
+    """Return the branches of a few selected jets, for the tagger file; what a target is a factor of, too."""
     chunk = next((chunk for chunk in index.chunks if chunk.num_jets), None)
     if chunk is None:
         raise DataError("no jet passes the selection")
-    selected = _selected(source, chunk, chunk.stop)
+    selected = _selected(source, chunk, chunk.stop, [task.factor_of for task in tasks if task.factor_of])
+    for task in tasks:
+        if task.factor_of:
+            selected.per_jet(task.factor_of)  # or an error
     chosen = list(range(min(NUM_REFERENCE_JETS, selected.num_jets)))
     for column in selected.branches.values():  # vertices are rare: add a jet that has some
         if isinstance(column, Jagged) and not column.lengths[chosen].any():
@@ -279,11 +286,11 @@ def _first_jets(source: JetSource, chunk: Chunk, num_jets: int) -> Variables:
     return selected.take(np.arange(min(num_jets, selected.num_jets)))
 
 
-def _selected(source: JetSource, chunk: Chunk, stop: int) -> Variables:
-    """Read the inputs of the selected jets of a chunk, up to an entry."""
+def _selected(source: JetSource, chunk: Chunk, stop: int, others: Sequence[str] = ()) -> Variables:
+    """Read inputs, and other variables, of the selected jets of a chunk, up to an entry."""
     config = source.config
     selection = config.selection_for("train")
-    names = {*config.input_names, *(selection.names if selection else ())}
+    names = {*config.input_names, *others, *(selection.names if selection else ())}
     variables = read_variables(config, names, source.files[chunk.file], chunk.start, stop)
     return select(config, variables, "train")
 

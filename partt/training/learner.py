@@ -86,6 +86,7 @@ def make_learner(
     torch.manual_seed(for_weights)
     recipe, objective = job.recipe, job.objective
     network = job.new_network()
+    objective.prepare(network)
     if initial_weights is not None:
         drawn = network.state_dict()
         given = {

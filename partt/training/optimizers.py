@@ -38,7 +38,7 @@ def make_optimizer(
     backbone. `lr_factor` of a parameter group multiplies its learning rate.
     """
     fine_tuning = fine_tuning or FineTuning()
-    last_layers = network.last_layer_names
+    last_layers = set().union(*network.last_layers.values())
     matching = matching_parameters(network, choice)
     never = {f"backbone.{name}" for name in network.backbone.no_weight_decay}
     groups: dict[_Kind, list[nn.Parameter]] = {}

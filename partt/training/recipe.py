@@ -12,6 +12,7 @@ from partt.config import MAX_BYTES, KeyFault, Record, parse_record, parse_yaml, 
 from partt.data.config.sections import Regex
 from partt.errors import ConfigError
 from partt.model.config_types import CLASSES
+from partt.model.heads import HeadConfig
 from partt.model.registry import network_config, network_names
 from partt.model.tasks import PerClass, Quantiles
 from partt.regular_files import read_bounded
@@ -162,6 +163,15 @@ class RegressionTask(Record):
         return self
 
 
+class ParticleTask(Record):
+    """Classes of particles in the data config, as an auxiliary task: only training has its head."""
+
+    weight: PositiveFloat = 1.0
+    """of the cross entropy, the mean over particles whose class is known, in the sum"""
+    head: HeadConfig = HeadConfig()
+    """`hidden_widths`, `dropout` and `bias` of hidden layers between the tokens and the classes"""
+
+
 TaskName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
 
 
@@ -171,11 +181,17 @@ class Tasks(Record):
     classification: ClassificationTask = ClassificationTask()
     regressions: Mapping[TaskName, RegressionTask] = Field(default_factory=dict, max_length=100)
     """name -> keys of a regression"""
+    particles: Mapping[TaskName, ParticleTask] = Field(default_factory=dict, max_length=100)
+    """name in `labels.particles` of the data config -> keys of the task"""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if CLASSES in self.regressions:
             raise KeyFault(("regressions", CLASSES), "this name is taken by the classes: choose another")
+        for name in self.particles:
+            if name == CLASSES or name in self.regressions:
+                owner = "the classes" if name == CLASSES else "a regression"
+                raise KeyFault(("particles", name), f"this name is taken by {owner}: choose another")
         for name, task in self.regressions.items():
             if task.per_class and not self.classification.weight:
                 raise KeyFault(
@@ -218,7 +234,8 @@ class Recipe(Record):
     """bfloat16: mixed precision, on a GPU"""
     metric: str | None = None
     """metric of the validation jets that chooses the best epoch: accuracy (default), auc or loss; with
-    regressions loss (default), accuracy, auc, and NAME_loss, NAME_bias or NAME_width of a regression"""
+    regressions loss (default), accuracy, auc, and NAME_loss, NAME_bias or NAME_width of a regression; also
+    NAME_loss and NAME_accuracy of classes of particles"""
     patience: Count | None = None
     """stop after this many epochs without improvement"""
     checkpoint_minutes: NonNegativeFloat = 10.0

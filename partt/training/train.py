@@ -73,9 +73,9 @@ def train(
     train_files = _expanded(files)
     if objective is None:
         config = with_class_names(recipe, config, train_files, reading)
-    initial = None if init_from is None else weights_to_start_from(init_from, recipe, config, file)
+    initial = None if init_from is None else weights_to_start_from(init_from, recipe, config, file, objective)
     job = open_job(
-        recipe,
+        recipe if initial is None else initial.recipe,
         config,
         train_files,
         validation if isinstance(validation, float) else _expanded(validation),
@@ -91,8 +91,7 @@ def train(
     with connected(world, where), ExitStack() as stack:
         folder = stack.enter_context(locked_run_folder(path)) if world.is_first else RunFolder(path)
         if initial is not None:
-            head = "with a new last layer" if initial.new_head else "including the last layer"
-            report(Notice(f"starts from the weights of {init_from}, {head}"))
+            report(Notice(f"starts from the weights of {init_from}, {initial.heads}"))
         for text in [*naming_notices(recipe, config), *job.notices]:
             report(Notice(text))
         return fit(

@@ -1,11 +1,14 @@
 """A trial of the user's own network on a few jets, before the run folder is made."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import torch
 
+from partt.data.config.labels import ParticleLabels
 from partt.data.jagged import Table, num_jets
+from partt.data.jet_batch import JetBatch, ParticleClasses
 from partt.data.packing import pack
 from partt.data.variables import Variables
 from partt.errors import NumericalError
@@ -30,6 +33,8 @@ def try_network_file(learner: Learner, jets: Table) -> None:
     labels = (np.arange(len(places)) % max(1, len(config.class_names))).astype(np.int64)
     targets = np.zeros((len(places), len(config.target_names)), dtype=np.float32)
     batch = pack(config, variables, labels=labels, targets=targets)  # inputs of bad jets are 0
+    of_particles = {name: _first_class(batch, label) for name, label in config.particle_labels.items()}
+    batch = replace(batch, particle_labels=of_particles)
     with torch.random.fork_rng(devices=[]):
         loss = objective(network.train(), batch).loss
         loss.backward()
@@ -38,3 +43,8 @@ def try_network_file(learner: Learner, jets: Table) -> None:
         raise NumericalError(
             f"{job.network_file.path}: the loss or the outputs of the first training jets are NaN or infinite"
         )
+
+
+def _first_class(batch: JetBatch, labels: ParticleLabels) -> ParticleClasses:
+    offsets = batch.inputs.collections[labels.collection].offsets
+    return ParticleClasses(torch.zeros(int(offsets[-1]), dtype=torch.int64), offsets)

@@ -19,7 +19,7 @@ from partt.data.config.data_config import DataConfig, load_data_config
 from partt.data.files.lists import InputFile
 from partt.data.files.tables import read_columns, write_table
 from partt.data.jagged import Jagged
-from partt.data.jet_batch import JetBatch, concatenate
+from partt.data.jet_batch import JetBatch, ParticleClasses, concatenate
 from partt.data.packing import pack
 from partt.data.reading.batch_cache import BatchCache
 from partt.data.reading.batches import UnitReader, ordered_batches, training_batches
@@ -518,7 +518,7 @@ inputs:
   sv_features: {length: 9, vars: [v, w]}
   sv_x: {length: 9, vars: [v]}
   jet: {length: 1, vars: [p, q, r, s, t]}
-labels: {type: custom, value: {first: y, second: z}}
+labels: {type: custom, value: {first: y, second: z}, particles: {o: {collection: sv, value: u, names: [a, b]}}}
 """
     random = torch.Generator().manual_seed(1)
     vertices = Collection(
@@ -533,6 +533,7 @@ labels: {type: custom, value: {first: y, second: z}}
         labels=None,
         weights=torch.ones(3),
         targets=targets,
+        particle_labels={"o": ParticleClasses(torch.tensor([0, -1, 1]), vertices.offsets)},
         **per_jet,
     )
     cache = BatchCache(tmp_path, parse_record(text, DataConfig, "config"))
@@ -546,6 +547,8 @@ labels: {type: custom, value: {first: y, second: z}}
         assert other.inputs.shape == batch.inputs.shape
         assert torch.equal(other.inputs.jet_features["jet"], batch.inputs.jet_features["jet"])
         assert other.inputs.lengths.tolist() == [1, 5, 3]
+        assert other.particle_labels["o"].numbers.tolist() == [0, -1, 1]
+        assert torch.equal(other.particle_labels["o"].offsets, vertices.offsets)
         for name, collection in batch.inputs.collections.items():
             assert torch.equal(other.inputs.collections[name].offsets, collection.offsets)
             for group, rows in collection.groups.items():

@@ -244,7 +244,7 @@ def test_lengths_that_disagree_inside_a_collection(tmp_path):
     simple = re.sub(r"  sv_vectors:\n.*\n.*\n", "", simple)
     with pytest.raises(
         DataError,
-        match="entry 7: vertex_pt has 2 values, but vertex_mass has 3; all inputs of a collection need one value",
+        match="entry 7: vertex_pt has 2 values, but vertex_mass has 3; all variables of a collection need one value",
     ):
         read_jets(tmp_path, simple, vertex_mass=mass, **others)
 

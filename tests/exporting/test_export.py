@@ -26,6 +26,7 @@ from partt.exporting import proof
 from partt.exporting.export import export
 from partt.exporting.formulas import TorchVariables
 from partt.exporting.preprocess_json import preprocess_json
+from partt.model.tasks import classes_task
 from partt.prediction.predict import predict
 from partt.tagger.loading import load_tagger
 from partt.tagger.onnx_file import load_onnx_tagger, run_session
@@ -60,12 +61,12 @@ def test_scores_are_torchs_for_all_lengths_and_mixes(case, inputs, exported):
     tagger, result = exported(case, inputs)
     assert 0 < result.header.largest_difference < TOLERANCE
     variables = variables_of(tagger)
-    expected = proof.torch_scores(tagger, variables.branches)
+    expected = proof.torch_scores(tagger, variables.branches).probabilities
     loaded = load_onnx_tagger(result.path)
     np.testing.assert_allclose(loaded.tag(variables).probabilities, expected, rtol=0, atol=TOLERANCE)
     jets = feeder(inputs, tagger.data_config, variables, session_axes(loaded.session))
     for batch in ([0], [7], np.arange(40), np.flatnonzero(jets.lengths == 0)):
-        scores = run_session(loaded.session, jets.feed(np.asarray(batch)))
+        scores = run_session(loaded.session, jets.feed(np.asarray(batch))).probabilities
         np.testing.assert_allclose(scores, expected[batch], rtol=0, atol=TOLERANCE)
 
 
@@ -76,8 +77,8 @@ def test_weavers_own_export_of_the_same_weights_agrees(case, tmp_path):
     session = weaver_session(tagger, tmp_path)
     jets = feeder("standardised", tagger.data_config, variables, session_axes(session))
     filled = np.flatnonzero(jets.lengths > 0)  # an empty jet has no particle to pad with
-    scores = run_session(session, wrapped(jets.feed(filled)))
-    expected = proof.torch_scores(tagger, some(variables, filled))
+    scores = run_session(session, wrapped(jets.feed(filled))).probabilities
+    expected = proof.torch_scores(tagger, some(variables, filled)).probabilities
     np.testing.assert_allclose(scores, expected, rtol=0, atol=TOLERANCE)
 
 
@@ -93,11 +94,11 @@ def test_numbers_that_are_not_finite(exported):
     columns["part_charge"].contents[first[1]] = np.inf
     columns["part_px"].contents[first[2]] = np.nan
     columns["part_d0err"].contents[first[3]] = np.inf  # clipped
-    expected = proof.torch_scores(tagger, columns)
+    expected = proof.torch_scores(tagger, columns).probabilities
     assert np.isnan(expected).any(axis=1).tolist() == [False, True, True, False, False]
     session = load_onnx_tagger(result.path).session
     names = [item.name for item in session.get_inputs() if item.name != "num_particles"]
-    scores = run_session(session, dense(columns, names, 128))
+    scores = run_session(session, dense(columns, names, 128)).probabilities
     np.testing.assert_allclose(scores, expected, rtol=0, atol=TOLERANCE)
 
 
@@ -242,7 +243,7 @@ def test_formulas_are_numpys():
     ).eval()
     tagger = replace(tagger, network=network, data_config=config)
     session = new_session(trace(tagger, "raw", 18).SerializeToString())
-    assert proof.largest_difference(tagger, "raw", session) < TOLERANCE
+    assert proof.largest_differences(tagger, "raw", session).of_scores < TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -312,9 +313,9 @@ def test_preprocess_json_is_weavers(exported, tmp_path):
             str(tmp_path / f"{name}.yaml"), load_observers=False, load_reweight_info=False
         )
         weaver.export_json(str(tmp_path / "weaver.json"))
-        assert json.loads(json.dumps(preprocess_json(config))) == json.loads(
-            (tmp_path / "weaver.json").read_text()
-        )
+        assert json.loads(
+            json.dumps(preprocess_json(config, [classes_task(len(config.class_names))]))
+        ) == json.loads((tmp_path / "weaver.json").read_text())
     written = json.loads((result.path.parent / "preprocess.json").read_text())
     session = onnxruntime.InferenceSession(result.path, providers=["CPUExecutionProvider"])
     assert written["input_names"] == [item.name for item in session.get_inputs()]

@@ -63,7 +63,7 @@ def test_scores_are_torchs(kind, inputs, tmp_path):
     result = export(tagger, tmp_path / "m.onnx", inputs=inputs)
     events = make_events(80, seed=7)
     variables = Variables(events, tagger.data_config.formulas, "test", np.arange(80))
-    expected = proof.torch_scores(tagger, events)
+    expected = proof.torch_scores(tagger, events).probabilities
     loaded = load_onnx_tagger(result.path)
     np.testing.assert_allclose(loaded.tag(variables).probabilities, expected, rtol=0, atol=TOLERANCE)
     alone = {name: take(column, np.array([3])) for name, column in events.items()}

@@ -5,7 +5,7 @@ import torch
 
 from partt.errors import ConfigError
 from partt.model.task_columns import predicted_columns, task_columns
-from partt.model.tasks import Task, classes_task
+from partt.model.tasks import Task, classes_task, fault_of
 from partt.scores.columns import check_regression_columns, own_columns
 
 CLASSES = ("Hbb", "b-jet")
@@ -94,7 +94,7 @@ def test_numbers(item, outputs, expected):
     [
         ([task("value", name="jet_pt")], ["jet_pt"], "jet_pt, a column .* an observer"),
         ([task("value")], ["true_mass"], "true_mass, a column .* an observer"),
-        ([task("value", name="score_Hbb")], [], "score_Hbb, a column .* another column"),
+        ([task("value", name="score_Hbb")], [], "score_Hbb, a column .* something else"),
         ([task("value", name="bad")], [], "bad, a column"),
         ([task("gaussian"), task("value", name="m_low")], [], "m_low, a column"),
         ([task("value", name=name, factor_of="jet_mass") for name in "ab"], [], "jet_mass_corrected, a col"),
@@ -112,3 +112,19 @@ def test_names_that_do_not_clash():
     check_regression_columns(tasks, CLASSES, ["jet_mass", "mass", "jet_pt"])
     columns = own_columns(CLASSES, [], embeddings=False, tasks=tasks)
     assert columns[4:-4] == ["m", "m_low", "m_high", "n", "jet_mass_corrected", "true_mass"]
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        [classes_task(3)],
+        [task("value", name="classes")],
+        [Task(name="m", kind="classes", num_classes=2)],
+        [task("value"), task("gaussian")],
+        [task("value", per_class=True, num_classes=2)],
+        [classes_task(2), task("value", per_class=True, num_classes=3)],
+    ],
+)
+def test_tasks_of_a_foreign_file_that_do_not_fit(tasks):
+    assert fault_of(tasks, 2) == f"the task {tasks[-1].name} does not fit the classes and the other tasks"
+    assert fault_of([classes_task(2), task("value")], 2) is None

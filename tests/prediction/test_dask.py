@@ -5,11 +5,13 @@ import subprocess
 import sys
 
 import pytest
+from regression_taggers import regression_tagger
 
 import partt
 from jets import write_jets
 from partt.cli.main import main
 from partt.prediction import opened_files
+from partt.tagger.tagger_file import save_tagger
 from prediction_jobs import assert_same_columns, saved_tagger
 
 CHUNK = 16
@@ -53,7 +55,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_a_killed_worker_changes_nothing(tmp_path):
-    saved_tagger(tmp_path / "t.safetensors")
+    save_tagger(tmp_path / "t.safetensors", regression_tagger("part"))
     for seed, name in enumerate("ab"):
         write_jets(tmp_path / f"{name}.root", 100, seed=seed)
     (tmp_path / "broken.root").write_bytes((tmp_path / "a.root").read_bytes()[:9000])

@@ -316,7 +316,7 @@ def test_a_file_that_is_another_one_when_its_turn_comes(tagger, files, tmp_path,
 
 def test_chunks_of_a_dropped_file_are_left_out(tagger, files):
     opened = opened_files.open_inputs(
-        expand_files([str(file) for file in files]), tagger.data_config, Options(), BadFilePolicy()
+        expand_files([str(file) for file in files]), tagger, Options(), BadFilePolicy()
     )
     tasks = ChunkTasks(opened.files)
     taken = [next(tasks), next(tasks)]

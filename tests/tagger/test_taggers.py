@@ -78,7 +78,7 @@ def test_partt_taggers_lists_what_it_ships(capsys):
 def test_a_training_can_start_from_a_name():
     recipe, config = load_recipe("jetclass_part_s"), load_data_config("jetclass_full")
     initial = weights_to_start_from("jetclass-small", recipe, config)
-    assert not initial.new_head
+    assert initial.heads == "including the last layer"
     state = partt.load_tagger("jetclass-small").network.state_dict()
     assert all(torch.equal(tensor, state[name]) for name, tensor in initial.tensors.items())
     assert np.isfinite([float(tensor.double().sum()) for tensor in initial.tensors.values()]).all()

@@ -7,9 +7,11 @@ import yaml
 from test_fit import tensors_of
 from weaver.nn.model.ParticleTransformer import ParticleTransformer as WeaverParticleTransformer
 
+import partt
 from conftest import FIXTURES
-from jets import make_jets
+from jets import CLASSES, make_jets
 from partt.cli.main import main
+from partt.data.config.data_config import load_data_config
 from partt.data.files.tables import write_table
 from partt.model.weaver_weights import export_particle_transformer, import_particle_transformer
 from partt.tagger.loading import load_torch_tagger
@@ -81,7 +83,7 @@ def test_resuming_another_tagger_is_refused(folder, jetclass_run, capsys):
 def test_the_same_classes_keep_the_head(jet_file, jetclass_run, tmp_path):
     job = tiny_job(jet_file, steps=1, epochs=None, optimizer={"lr": 1e-20}, model=job_model(dropout=0.5))
     initial = weights_to_start_from(jetclass_run / "best.safetensors", job.recipe, job.train.config)
-    assert not initial.new_head
+    assert initial.heads == "including the last layer"
     run_job(job, tmp_path, initial_weights=initial.tensors)
     head = load_torch_tagger(jetclass_run / "best.safetensors").network.heads["classes"].output.weight
     assert torch.equal(tensors_of(tmp_path)["network/heads.classes.output.weight"], head)
@@ -110,6 +112,55 @@ def test_from_weights_that_weaver_trained(tmp_path):
             assert len(parameter) == 2
         else:
             assert torch.allclose(parameter, expected[name], rtol=1e-6), name
+
+
+def test_heads_are_added_and_dropped(jet_file, jetclass_run, tmp_path):
+    """Classes, then classes and two targets, then other targets: the backbone and what is the same stay."""
+    labels = {"type": "hybrid", "value": [f"label_{name}" for name in CLASSES]}
+    labels["value_custom"] = {"mass": "jet_sdmass", "ln_pt": "np.log(jet_pt)"}
+    data = yaml.safe_load(load_data_config("jetclass_kin").to_yaml())
+    (tmp_path / "data.yaml").write_text(yaml.safe_dump({**data, "labels": labels}))
+
+    def run(name, start, **tasks):
+        recipe = {**TINY_RECIPE, "data_config": "data.yaml", "steps": 1, "epochs": None, "tasks": tasks}
+        recipe |= {"optimizer": {"name": "sgd", "lr": 1e-30}}
+        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
+        notices = []
+        options = {"init_from": start, "num_threads": 1, "num_workers": 0, "report": notices.append}
+        partt.train(tmp_path / "recipe.yaml", jet_file, validation=0.3, out=tmp_path / name, **options)
+        tagger = load_torch_tagger(tmp_path / name)
+        return tagger, str(notices[0]), tagger.network.state_dict()
+
+    before = load_torch_tagger(jetclass_run).network.state_dict()
+    two, notice, weights = run("two", jetclass_run, regressions={"mass": {"loss": "gaussian"}, "ln_pt": {}})
+    assert "with a new last layer of mass, ln_pt" in notice
+    assert list(two.network.heads) == ["classes", "mass", "ln_pt"]
+    assert all(torch.equal(weights[name], before[name]) for name in before if "running" not in name)
+
+    again, notice, more = run(
+        "again",
+        tmp_path / "two",
+        regressions={"mass": {"loss": "gaussian", "unit": "GeV"}, "pt": {"target": "ln_pt"}},
+    )
+    assert "with a new last layer of pt, without its ln_pt" in notice
+    assert list(again.network.heads) == ["classes", "mass", "pt"]
+    assert torch.equal(more["heads.mass.output.weight"], weights["heads.mass.output.weight"])
+    assert (again.tasks[1].shift, again.tasks[1].scale) == (two.tasks[1].shift, two.tasks[1].scale)
+
+    other, notice, last = run(
+        "other",
+        tmp_path / "two",
+        classification={"weight": 0.0},
+        regressions={"mass": {"loss": "quantile", "quantiles": [0.2, 0.5]}},
+    )
+    assert "with a new last layer, without its classes and ln_pt" in notice
+    assert other.class_names == ()
+    assert not torch.equal(last["heads.mass.output.weight"], weights["heads.mass.output.weight"])
+
+    classes, notice, last = run("classes", tmp_path / "two")
+    assert "including the last layer, without its mass and ln_pt" in notice
+    assert list(classes.network.heads) == ["classes"]
+    assert all(torch.equal(last[name], before[name]) for name in before if "running" not in name)
 
 
 def test_heads_that_the_objective_does_not_need_are_ignored(jet_file):

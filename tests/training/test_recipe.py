@@ -9,6 +9,7 @@ from partt.config import load_record
 from partt.data.config.data_config import load_data_config
 from partt.errors import ConfigError
 from partt.model.registry import build_network
+from partt.training.objectives.tasks_of_recipe import make_objective
 from partt.training.recipe import Recipe, load_recipe
 from training_jobs import TINY_RECIPE, tiny_recipe
 
@@ -95,7 +96,7 @@ def test_shipped_recipes_load(path):
             recipe.model.name,
             recipe.model.network_config(),
             config.input_shape,
-            {"classes": len(config.class_names)},
+            make_objective(recipe, config).heads,
         )
     num_parameters = network.num_parameters
     row = rf"\| `{path.stem}` \|[^|]*\| {num_parameters:,} \|"

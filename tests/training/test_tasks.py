@@ -7,10 +7,13 @@ import yaml
 from test_distributed import run_two
 from test_fit import assert_same_run, metrics_of
 
+import partt
 from jets import CLASSES
+from network_files import WEAVER
 from partt.cli.main import main
 from partt.data.config.data_config import DataConfig, load_data_config
 from partt.data.files.lists import InputFile
+from partt.data.files.tables import read_columns
 from partt.errors import ConfigError, DataError
 from partt.jobs.metrics_file import read_metrics
 from partt.model.tasks import Task, classes_task
@@ -23,6 +26,7 @@ from small_networks import SMALL
 from training_jobs import TINY_RECIPE, run_job, stop_after, tiny_job, tiny_recipe
 
 TARGETS = {"mass": "jet_sdmass", "mass_mask": "jet_nparticles > 20", "ln_pt": "np.log(jet_pt)"}
+FAR = {"value": "np.where(part_deltaR > 1, part_charge > 0, -1)", "names": ["other", "positive"]}
 PFN = {"name": "pfn", "settings": {key: list(value) for key, value in SMALL["pfn"][1].items()}}
 
 
@@ -32,9 +36,9 @@ def config_with(labels) -> DataConfig:
 
 
 def config_with_targets(**changes) -> DataConfig:
-    """Return a config of ten classes, the mass of some jets, and ln pT of all."""
-    flags = [f"label_{name}" for name in CLASSES]
-    return config_with({"type": "hybrid", "value": flags, "value_custom": {**TARGETS, **changes}})
+    """Return a config of ten classes, the mass of some jets, ln pT of all, and the class of a few particles."""
+    labels = {"type": "hybrid", "value": [f"label_{name}" for name in CLASSES], "particles": {"far": FAR}}
+    return config_with({**labels, "value_custom": {**TARGETS, **changes}})
 
 
 def objective_of(config=None, **tasks):
@@ -112,6 +116,7 @@ TASKS = {
         "mass": {"loss": "gaussian", "weight": 0.5, "unit": "GeV"},
         "ln_pt": {"loss": "quantile", "weight": 2.0, "shift": 6.0, "scale": 1.0, "per_class": "residual"},
     },
+    "particles": {"far": {"weight": 0.1}},
 }
 
 
@@ -131,13 +136,17 @@ def test_a_run_with_several_tasks_resumes_exactly(jet_file, tmp_path):
     epochs = read_metrics(tmp_path / "whole" / "metrics.jsonl", "epoch")
     for part, names in (
         ("train", ("loss", "classes_loss", "accuracy", "mass_loss", "ln_pt_loss")),
-        ("validation", ("loss", "auc", "mass_loss", "mass_bias", "mass_width", "ln_pt_width")),
+        (
+            "validation",
+            ("loss", "auc", "mass_loss", "mass_bias", "mass_width", "ln_pt_width", "far_accuracy"),
+        ),
     ):
         assert all(np.isfinite(line[f"{part}_{name}"]) for line in epochs for name in names)
     best = min(epochs, key=lambda line: line["validation_loss"])
     assert best["epoch"] == max(line["epoch"] for line in epochs if line["is_best"])
     total = best["validation_classes_loss"] + 0.5 * best["validation_mass_loss"]
-    assert best["validation_loss"] == pytest.approx(total + 2 * best["validation_ln_pt_loss"])
+    total += 2 * best["validation_ln_pt_loss"] + 0.1 * best["validation_far_loss"]
+    assert best["validation_loss"] == pytest.approx(total)
 
 
 def test_the_tagger_lists_its_outputs(jet_file, tmp_path):
@@ -177,7 +186,7 @@ def test_a_tagger_of_classes_is_written_as_before(jet_file, tmp_path):
 
 
 def test_two_processes_with_targets_that_are_hardly_known(jet_file, tmp_path):
-    """Most batches have no jet with a known mass."""
+    """Most batches have no jet with a known mass, and some no particle with a known class."""
     job = job_with_tasks(jet_file, config_with_targets(mass_mask="jet_nparticles > 58"))
     assert run_two(job, tmp_path / "whole") == [0, 0]
     assert run_two(job, tmp_path / "parts", stop_at=4) == [75, 75]
@@ -185,6 +194,7 @@ def test_two_processes_with_targets_that_are_hardly_known(jet_file, tmp_path):
     assert_same_run(tmp_path / "parts", tmp_path / "whole")
     steps = [line for line in metrics_of(tmp_path / "whole") if line["kind"] == "train"]
     assert any(line["mass_loss"] != 0 for line in steps)
+    assert any(line["far_loss"] != 0 for line in steps)
 
 
 def test_a_regression_without_classes(jet_file, tmp_path, monkeypatch, capsys):
@@ -204,7 +214,48 @@ def test_a_regression_without_classes(jet_file, tmp_path, monkeypatch, capsys):
     tagger = load_torch_tagger(tmp_path / "run")
     assert [task.name for task in tagger.tasks] == ["mass"]
     assert tagger.class_names == ()
-    with pytest.raises(ConfigError, match="this tagger gives no classes, but mass"):
-        tagger.tag(None)
+    assert main(["predict", str(jet_file), "--tagger", "run", "--out", "scores.root", "--threads", "1"]) == 0
+    found = read_columns("scores.root", ["mass", "true_mass", "jet_sdmass"])
+    np.testing.assert_array_equal(found["true_mass"], found["jet_sdmass"])
+    assert np.std(found["mass"]) > 0
+    assert main(["check", "mass.yaml", "--train", str(jet_file)]) == 0
+    tuned = [*command[:-1], "tuned", "--init-from", "run", "--set", "epochs=1", "--threads", "1"]
+    assert main([*tuned, "--workers", "0"]) == 0
+    assert "including the last layer" in capsys.readouterr().out
+    assert load_torch_tagger("tuned").tasks == tagger.tasks
     assert main([*command, "--set", "tasks={}", "--threads", "1"]) == 3
     assert "list it in `tasks` of the recipe" in capsys.readouterr().err
+
+
+def test_a_factor_needs_one_value_for_each_jet(jet_file, tmp_path):
+    def job(factor_of):
+        tasks = {"regressions": {"mass": {"factor_of": factor_of, "shift": 0.0, "scale": 1.0}}}
+        return job_with_tasks(jet_file, tasks=tasks)
+
+    with pytest.raises(DataError, match=r"lacks branches .* jet_mass"):
+        job("jet_mass")
+    with pytest.raises(DataError, match="part_px must have one value per jet"):
+        run_job(job("part_px"), tmp_path)
+    assert not (tmp_path / "run.json").exists()
+    with pytest.raises(ConfigError, match="jet_pt, a column of the predictions, has the name of an observer"):
+        job_with_tasks(jet_file, tasks={"regressions": {"jet_pt": {"target": "mass"}}})
+
+
+def test_a_weaver_network_learns_a_target(jet_file, tmp_path):
+    """As in weaver's regression mode: one target, one output of the module."""
+    config = config_with({"type": "custom", "value": {"mass": "jet_sdmass"}})
+    (tmp_path / "mass.yaml").write_text(config.to_yaml())
+    (tmp_path / "network.py").write_text(WEAVER)
+    recipe = {**TINY_RECIPE, "data_config": "mass.yaml", "model": {"file": "network.py"}, "epochs": 1}
+    recipe["tasks"] = {"regressions": {"mass": {"loss": "mse"}}}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    options = {"validation": 0.2, "num_threads": 1, "num_workers": 0}
+    partt.train(tmp_path / "recipe.yaml", jet_file, out=tmp_path / "run", **options)
+    tagger = load_tagger(tmp_path / "run", network_file=tmp_path / "network.py")
+    partt.predict(tagger, jet_file, tmp_path / "scores.root", num_threads=1)
+    assert np.isfinite(read_columns(str(tmp_path / "scores.root"), ["mass"])["mass"]).all()
+    (tmp_path / "network.py").write_text(WEAVER + "\n\ndef get_loss(data_config):\n    return nn.MSELoss()\n")
+    with pytest.raises(
+        ConfigError, match="tasks: not with the loss of .*network.py, which has get_loss; remove"
+    ):
+        partt.train(tmp_path / "recipe.yaml", jet_file, out=tmp_path / "other", **options)

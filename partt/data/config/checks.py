@@ -1,10 +1,11 @@
 """Checks of data configs across sections, and what a variable of `inputs` means."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from partt.config import KeyFault
+from partt.config import KeyFault, did_you_mean
 from partt.data.config.input_groups import MASK, VECTORS, InputVariable, by_collection, split_name
+from partt.data.config.labels import ParticleLabels
 from partt.data.config.sections import GroupSection, Preprocess, Variable
 from partt.data.formulas.definitions import check_definitions
 
@@ -40,6 +41,21 @@ def faults_across(sections: Mapping[str, Any]) -> Iterator[KeyFault]:
             check_definitions({**sections["new_variables"], **definitions})
         except KeyFault as fault:
             yield KeyFault(("labels", "value"), f"{fault.path[0]} {fault}")
+    if "labels" in sections and "inputs" in sections:
+        collections = by_collection({name: group.length for name, group in sections["inputs"].items()})
+        yield from _particle_label_faults(sections["labels"].particles, list(collections))
+
+
+def _particle_label_faults(
+    labels: Mapping[str, ParticleLabels], collections: Sequence[str]
+) -> Iterator[KeyFault]:
+    for name, label in labels.items():
+        wanted, known = label.collection, ", ".join(collections) or "none"
+        if wanted not in collections:
+            yield KeyFault(
+                ("labels", "particles", name, "collection"),
+                f"no particles {wanted!r} in `inputs`{did_you_mean(wanted, collections)}; there are {known}",
+            )
 
 
 def _input_faults(inputs: Mapping[str, GroupSection], preprocess: Preprocess) -> Iterator[KeyFault]:

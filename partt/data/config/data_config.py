@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails
 
-from partt.config import KeyFault, Record, load_record, shipped_file
+from partt.config import KeyFault, Record, did_you_mean, load_record, shipped_file
 from partt.data.config.checks import faults_across, resolved
 from partt.data.config.input_groups import (
     MASK,
@@ -27,7 +27,7 @@ from partt.data.config.input_groups import (
     by_collection,
     collection_of,
 )
-from partt.data.config.labels import Labels, Targets
+from partt.data.config.labels import Labels, ParticleLabels, Targets
 from partt.data.config.sections import (
     Bucketing,
     FormulaText,
@@ -48,6 +48,7 @@ from partt.data.config.sections import (
 from partt.data.formulas.definitions import check_definitions, parse_definitions
 from partt.data.formulas.expressions import Formula, inline, parse_formula
 from partt.data.formulas.grammar import function_name
+from partt.errors import ConfigError
 from partt.jet_inputs import InputShape, main_collection
 
 __all__ = [
@@ -198,7 +199,27 @@ class DataConfig(Record):
     @property
     def target_variables(self) -> tuple[str, ...]:
         """The variables that the targets need."""
-        return (*self.target_names, *self.target_masks.values())
+        return self.variables_of_targets(self.target_names)
+
+    def variables_of_targets(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the variables that some targets need: the targets, and their masks."""
+        masks = [self.target_masks[name] for name in names if name in self.target_masks]
+        return (*names, *masks)
+
+    @property
+    def particle_labels(self) -> Mapping[str, ParticleLabels]:
+        """The classes of particles, by name."""
+        return self.labels.particles
+
+    def particle_labels_called(self, name: str) -> ParticleLabels:
+        """Return classes of particles; an unknown name is an error."""
+        if name not in self.particle_labels:
+            known = list(self.particle_labels)
+            raise ConfigError(
+                f"the data config has no classes of particles {name!r} in labels.particles"
+                f"{did_you_mean(name, known)}; it has {', '.join(known) or 'none'}"
+            )
+        return self.particle_labels[name]
 
     @property
     def weight_variables(self) -> tuple[str, ...]:
@@ -247,6 +268,13 @@ class DataConfig(Record):
     def with_class_names(self, names: Sequence[str]) -> "DataConfig":
         """Return the config with names of the classes, whose number is the first entry of custom labels."""
         return self.replace(labels=self.labels.with_names(names))
+
+    def with_particle_labels(self, names: Iterable[str]) -> "DataConfig":
+        """Return the config with these classes of particles only."""
+        kept = {name: self.particle_labels_called(name) for name in names}
+        if kept == self.particle_labels:
+            return self
+        return self.replace(labels=self.labels.replace(particles=kept))
 
     def with_reweight_hists(self, hists: Mapping[str, npt.ArrayLike]) -> "DataConfig":
         """Return the config with fitted weights: class -> histogram, one axis per variable."""
@@ -372,6 +400,8 @@ def _valid_sections(data: Mapping[str, Any], faults: Sequence[tuple[str | int, .
     groups = data.get("inputs")
     if isinstance(groups, Mapping):
         faulty_groups = {place[1] for place in faults if place[:1] == ("inputs",) and len(place) > 1}
+        if faulty_groups and "labels" in sections:  # nobody knows the collections
+            sections["labels"] = sections["labels"].replace(particles={})
         sections["inputs"] = {
             name: GroupSection.model_validate(group)
             for name, group in groups.items()

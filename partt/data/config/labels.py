@@ -1,4 +1,4 @@
-"""Labels of a data config: classes, targets of regressions, or both."""
+"""Labels of a data config: classes, targets of regressions, or both; classes of particles."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,23 +7,33 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from partt.config import KeyFault, Record, did_you_mean
-from partt.data.config.sections import FormulaText, Name, Names, Tuple, few, raise_all, unique
+from partt.data.config.sections import FormulaText, GroupName, Name, Names, Tuple, few, raise_all, unique
+from partt.jet_inputs import PARTICLES
 
 MASK = "_mask"  # end of the name of a target's mask
 # operators in the names of classes that are given by formulas
 _WORDS = {"|": "or", "&": "and", "~": "not", "==": "is", "!=": "is_not", ">=": "ge", "<=": "le", ">": "gt",
           "<": "lt", "+": "plus", "-": "minus", "*": "times", "/": "over"}  # fmt: skip
 
-Formulas = Annotated[
-    Mapping[Name, FormulaText],
-    BeforeValidator(few),
-    BeforeValidator(lambda value: {} if value is None else value),
-]
+Empty = BeforeValidator(lambda value: {} if value is None else value)
+Formulas = Annotated[Mapping[Name, FormulaText], BeforeValidator(few), Empty]
 Flags = Annotated[Tuple[FormulaText], AfterValidator(unique)]
 
 
 def _kind_of_value(value: Any) -> str:
     return "map" if isinstance(value, Mapping) else "list" if isinstance(value, list | tuple) else "text"
+
+
+class ParticleLabels(Record):
+    """A class of each particle of a collection, for a task of the recipe."""
+
+    collection: GroupName = PARTICLES
+    """of `inputs`"""
+    value: FormulaText
+    """variable or formula with a value per particle, the class number; what is no such number (negative, too
+    large, NaN) is not known, and does not count"""
+    names: Names = Field(min_length=2)
+    """the names of the classes, by number"""
 
 
 class Labels(Record):
@@ -51,6 +61,11 @@ class Labels(Record):
     """hybrid: target -> formula"""
     split_per_cls: bool = False
     """hybrid, for the forks of weaver: one prediction of each target for each class"""
+    particles: Annotated[Mapping[GroupName, ParticleLabels], BeforeValidator(few), Empty] = Field(
+        default_factory=dict
+    )
+    """classes of particles, name -> keys; read only if `tasks.particles` of the recipe has the name; weaver
+    ignores them"""
 
     # --- what the rest of the data layer uses ---
 
@@ -94,8 +109,8 @@ class Labels(Record):
 
     @property
     def nameless_formulas(self) -> tuple[str, ...]:
-        """The formulas of 0-1 variables and class number; their text is used as name."""
-        texts = [*self.flags, self.class_number]
+        """The formulas of 0-1 variables and class numbers; their text is used as name."""
+        texts = [*self.flags, self.class_number, *(labels.value for labels in self.particles.values())]
         return tuple(text for text in texts if text is not None and not text.isidentifier())
 
     def with_names(self, names: Sequence[str]) -> "Labels":

@@ -16,7 +16,7 @@ from torch import Tensor
 from partt.atomic_files import atomic_path
 from partt.data.config.data_config import DataConfig
 from partt.data.files.info import FileInfo
-from partt.data.jet_batch import PER_JET, JetBatch
+from partt.data.jet_batch import PER_JET, JetBatch, ParticleClasses
 from partt.errors import OutputError, without_secrets
 from partt.jet_inputs import Collection, JetInputs
 
@@ -29,6 +29,7 @@ class BatchCache:
     def __init__(self, cache: Path, config: DataConfig) -> None:
         self.folder = cache / _digest(LAYOUT, config.to_yaml())
         self.collections, self.jet_groups = config.collections, tuple(config.jet_groups)
+        self.particle_labels = tuple(config.particle_labels)
         self.fault = ""  # why the last chunk could not be written; then no more are
         self.is_reported = False
         self._verified: set[Path] = set()  # by this object: contents are hashed once, not in every pass
@@ -82,11 +83,18 @@ class BatchCache:
                 others={part: own[f"others/{part}"] for part in inputs.others},
             )
         jet_features = {name: tensors[f"jet/{name}"] for name in self.jet_groups}
-        return JetBatch(inputs=JetInputs(collections, jet_features), **per_jet)
+        labels = {
+            name: ParticleClasses(tensors[f"labels/{name}/numbers"], tensors[f"labels/{name}/offsets"])
+            for name in self.particle_labels
+        }
+        return JetBatch(inputs=JetInputs(collections, jet_features), particle_labels=labels, **per_jet)
 
 
 def _to_tensors(batch: JetBatch) -> dict[str, Tensor]:
-    """Return the tensors of a batch: FIELD, jet/GROUP, particles/COLLECTION/PART or .../others/PART."""
+    """Return the tensors of a batch.
+
+    FIELD, jet/GROUP, particles/COLLECTION/PART or .../others/PART, labels/NAME/numbers and .../offsets.
+    """
     tensors = {name: value for name in PER_JET if (value := getattr(batch, name)) is not None}
     tensors |= {f"jet/{name}": group for name, group in batch.inputs.jet_features.items()}
     for name, collection in batch.inputs.collections.items():
@@ -98,6 +106,11 @@ def _to_tensors(batch: JetBatch) -> dict[str, Tensor]:
             **{f"others/{part}": rows for part, rows in collection.others.items()},
         }
         tensors |= {f"particles/{name}/{part}": rows for part, rows in named.items() if rows is not None}
+    for name, labels in batch.particle_labels.items():
+        tensors |= {
+            f"labels/{name}/numbers": labels.numbers,
+            f"labels/{name}/offsets": labels.offsets.clone(),
+        }
     return tensors
 
 

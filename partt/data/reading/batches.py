@@ -237,6 +237,9 @@ def _read_ahead(
                 for process in readers:
                     process.terminate()  # or the DataLoader would wait for what they are reading
                 raise SignalledError("stopped by a signal while waiting for jets") from None
+        except (ConnectionError, EOFError, FileNotFoundError) as error:
+            # A reader died between announcing its jets and handing them over.
+            raise _dead_reader(error) from error
 
 
 def _start_reader(number: int) -> None:
@@ -287,10 +290,14 @@ def dead_readers_reported() -> Iterator[None]:
             ) from error
         if isinstance(error, OSError) or "DataLoader worker" not in str(error):
             raise
-        raise DataError(
-            f"a process that reads jets has died ({error}); if memory ran out, use fewer workers; in a "
-            "container, give it more shared memory (--shm-size)"
-        ) from error
+        raise _dead_reader(error) from error
+
+
+def _dead_reader(error: Exception) -> DataError:
+    return DataError(
+        f"a process that reads jets has died ({str(error) or type(error).__name__}); if memory ran out, use "
+        "fewer workers; in a container, give it more shared memory (--shm-size)"
+    )
 
 
 def _batches(units: Iterable[UnitJets], batch_size: int, *, pin_memory: bool) -> Iterator[JetBatch]:

@@ -200,4 +200,5 @@ def _read_from_file(source: JetSource, file: FileInfo, start: int, stop: int) ->
         labels=labels_of(config, selected) if config.class_names else None,
         targets=targets_of(config, selected),
         weights=jet_weights(config, selected),
+        particle_labels=config.particle_labels,
     )

@@ -86,6 +86,7 @@ class ParticleNet(Backbone):
 
     def __init__(self, config: ParticleNetConfig, shape: InputShape) -> None:
         super().__init__(config, config.width, config.head)
+        self.token_width = self.width
         self.min_slots = config.num_neighbours + 1  # a particle and its neighbours
         collections = self.all_collections(shape)
         self.main = main_collection(shape)
@@ -100,7 +101,7 @@ class ParticleNet(Backbone):
     def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
         """Return the mean of the particles after the last layer over each jet (B, D).
 
-        On request also the particles of the main collection after the last layer (T, D).
+        On request also the particles after the last layer (T, D).
         """
         collections = interleave(inputs.collections)
         offsets, points = collections.offsets, collections.points
@@ -115,9 +116,10 @@ class ParticleNet(Backbone):
             x = self._convolve(features[rows], points[rows], part)
             jets.append(sum_over_jets(x, part) / part.diff().clamp(min=1)[:, None])
             tokens += [x] if with_tokens else []
-        return Embeddings(
-            torch.cat(jets), collections.rows_of(self.main, torch.cat(tokens)) if with_tokens else None
-        )
+        if not with_tokens:
+            return Embeddings(torch.cat(jets))
+        packed = {name: collections.rows_of(name, torch.cat(tokens)) for name in inputs.collections}
+        return Embeddings(torch.cat(jets), packed.pop(self.main), packed)
 
     def embed_padded(self, inputs: PaddedInputs) -> Tensor:
         """Return the embeddings (B, D) of padded jets."""

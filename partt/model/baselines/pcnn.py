@@ -40,6 +40,7 @@ class PCNN(Backbone):
 
     def __init__(self, config: PCNNConfig, shape: InputShape) -> None:
         super().__init__(config, config.unit_widths[-1], config.head)
+        self.token_width = self.width
         collection = self.only_collection(shape)
         self.input_norm = nn.BatchNorm1d(collection.num_features)
         self.first = Convolution(collection.num_features, config.first_width)

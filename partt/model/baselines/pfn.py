@@ -30,6 +30,7 @@ class PFN(Backbone):
 
     def __init__(self, config: PFNConfig, shape: InputShape) -> None:
         super().__init__(config, config.jet_widths[-1], config.head)
+        self.token_width = config.particle_widths[-1]
         others = self.all_collections(shape)
         self.main = main_collection(shape)
         self.particle_network = mlp(others.pop(self.main).num_features, config.particle_widths)
@@ -47,10 +48,11 @@ class PFN(Backbone):
         return {self.main: self.particle_network, **self.other_networks}
 
     def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
-        """Return F (B, D), and on request Φ of every particle of the main collection (T, W)."""
+        """Return F (B, D), and on request Φ of every particle (T, W)."""
         xs = {name: phi(inputs.collections[name].features) for name, phi in self.particle_networks.items()}
         sums = [sum_over_jets(x, inputs.collections[name].offsets) for name, x in xs.items()]
-        return Embeddings(self.jet_network(_total(sums)), xs[self.main] if with_tokens else None)
+        jets = self.jet_network(_total(sums))
+        return Embeddings(jets, xs.pop(self.main), xs) if with_tokens else Embeddings(jets)
 
     def embed_padded(self, inputs: PaddedInputs) -> Tensor:
         """Return the embeddings (B, D) of padded jets."""

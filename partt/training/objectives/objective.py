@@ -77,6 +77,10 @@ class Objective(nn.Module, ABC):
     """the heads that the network needs: name -> number of outputs"""
     tasks: tuple[Task, ...] = ()
     """what the outputs of these heads mean, for the tagger file; heads without a task are not predicted"""
+    needs_tokens: bool = False
+    """whether the outputs must have the tokens of particles (`partt.model.network.tokens_of`)"""
+    particle_labels: tuple[str, ...] = ()
+    """the classes of particles that batches must have, by their names in the data config"""
     training_metrics: tuple[Metric, ...] = (LOSS,)
     """of the training jets, shown while an epoch runs"""
     validation_metrics: tuple[Metric, ...] = (LOSS,)
@@ -91,6 +95,12 @@ class Objective(nn.Module, ABC):
             raise ConfigError(f"metric: no validation metric {name!r}; choose one of {', '.join(known)}")
         return known[name or self.default_metric]
 
+    def prepare(self, network: Network) -> None:
+        """Make parameters that depend on the network; raise an error if it lacks what is needed.
+
+        Called before training starts, with the seed of the network's weights.
+        """
+
     @abstractmethod
     def losses(self, outputs: Outputs, batch: JetBatch) -> Losses:
         """Return the loss of a batch, and the sums that `training_values` needs, from the heads' outputs."""
@@ -101,11 +111,16 @@ class Objective(nn.Module, ABC):
 
     def forward(self, network: Network, batch: JetBatch) -> Losses:
         """Run the network for training; override this to feed it other inputs than those of the batch."""
-        return self.losses(network(batch.inputs), batch)
+        return self.losses(self._run(network, batch), batch)
 
     def measure(self, network: Network, batch: JetBatch) -> Measurements:
         """Run the network for validation."""
-        return self.measurements(network(batch.inputs), batch)
+        return self.measurements(self._run(network, batch), batch)
+
+    def _run(self, network: Network, batch: JetBatch) -> Outputs:
+        run = network.outputs_and_tokens if self.needs_tokens else network
+        outputs: Outputs = run(batch.inputs)
+        return outputs
 
     @abstractmethod
     def validation_values(self, measured: Measurements) -> dict[str, float | None]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from partt.data.jet_batch import JetBatch
 from partt.data.reading.jet_index import JetIndex
 from partt.errors import DataError
-from partt.model.network import Outputs
+from partt.model.network import Network, Outputs
 from partt.model.state_dicts import with_prefix, without_prefix
 from partt.training.objectives.objective import LOSS, Losses, Measurements, Metric, Objective
 
@@ -34,8 +34,17 @@ class SumOfTasks(Objective):
         self.terms = dict(terms)
         self.heads = {head: size for term in terms.values() for head, size in term.objective.heads.items()}
         self.tasks = tuple(task for term in terms.values() for task in term.objective.tasks)
+        self.needs_tokens = any(term.objective.needs_tokens for term in terms.values())
+        self.particle_labels = tuple(
+            name for term in terms.values() for name in term.objective.particle_labels
+        )
         self.training_metrics = (LOSS, *self._metrics("training_metrics"))
         self.validation_metrics = (LOSS, *self._metrics("validation_metrics"))
+
+    def prepare(self, network: Network) -> None:
+        """Make the parameters of all tasks."""
+        for term in self.terms.values():
+            term.objective.prepare(network)
 
     def losses(self, outputs: Outputs, batch: JetBatch) -> Losses:
         """Return the weighted sum of the losses, and the sums of every task."""

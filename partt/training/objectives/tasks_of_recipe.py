@@ -1,4 +1,4 @@
-"""Recipe + data config -> objective: classes, targets, or both."""
+"""Recipe + data config -> objective: classes, targets, or both; classes of particles beside them."""
 
 from collections.abc import Callable
 
@@ -13,9 +13,10 @@ from partt.model.tasks import Kind, Task
 from partt.scores.columns import check_regression_columns
 from partt.training.objectives.classification import Classification
 from partt.training.objectives.objective import Objective
+from partt.training.objectives.particle_classification import ParticleClassification
 from partt.training.objectives.regression import Regression
 from partt.training.objectives.sum_of_tasks import SumOfTasks, Term
-from partt.training.recipe import Recipe, RegressionTask
+from partt.training.recipe import ParticleTask, Recipe, RegressionTask
 
 Targets = npt.NDArray[np.floating]  # (N, R); NaN: not known
 
@@ -35,9 +36,12 @@ def make_objective(recipe: Recipe, config: DataConfig) -> Objective:
             + (
                 f"the data config has no classes; add its targets ({known}) to tasks.regressions"
                 if known
-                else "the weight of the classes is 0, and there are no regressions"
+                else "the weight of the classes is 0, and there are no regressions; classes of particles are "
+                "learned beside them"
             )
         )
+    for name, particles in recipe.tasks.particles.items():
+        terms[name] = Term(_particle_classification(name, particles, config), particles.weight)
     if list(terms) == [CLASSES] and weight == 1:
         return terms[CLASSES].objective
     objective = SumOfTasks(terms)
@@ -96,3 +100,8 @@ def _regression(name: str, regression: RegressionTask, config: DataConfig) -> Re
         factor_of=regression.factor_of or "",
     )
     return Regression(task, regression.loss, config.target_names.index(target))
+
+
+def _particle_classification(name: str, task: ParticleTask, config: DataConfig) -> ParticleClassification:
+    labels = config.particle_labels_called(name)
+    return ParticleClassification(name, labels.collection, len(labels.names), task.head)
