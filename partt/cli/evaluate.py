@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
 from rich.table import Table
 
 from partt.cli.arguments import add_overwrite
@@ -11,6 +12,7 @@ from partt.cli.screen import make_console, progress_bar
 from partt.errors import ConfigError
 
 if TYPE_CHECKING:
+    from partt.evaluation.regression_table import RegressionTable
     from partt.evaluation.results_table import ResultsTable
 
 EPILOG = """\
@@ -21,8 +23,11 @@ examples:
   partt evaluate scores.root --signal Hbb Hcc --background QCD:0.9,Zqq:0.1 --out report
   partt evaluate scores.root --working-points eps_s=0.5,0.8 eps_b=0.01 --bins jet_pt=500,750,1000 --out report
 
+  partt evaluate masses.root --baseline mass_factor=jet_sdmass --bins jet_pt=500,750,1000 --out report
+
 The folder gets report.html (one file, works offline), figures as PDF and PNG, table.md, table.tex,
-metrics.csv, metrics.json, working_points.json and efficiencies.json (for correctionlib).
+metrics.csv, metrics.json, working_points.json and efficiencies.json (for correctionlib); of
+regressions regressions.md, regressions.tex and regressions.csv.
 Definitions: docs/reference/evaluation.md.
 """
 
@@ -64,7 +69,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=EDGE,...",
         nargs="+",
         default=[],
-        help="bins of an observer (default: jet_pt and jet_eta, if present)",
+        help="bins of an observer (default: jet_pt and jet_eta, if present; jet_nparticles for regressions)",
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="REGRESSION=NAME",
+        nargs="+",
+        default=[],
+        help="observer to show beside a regression, given by its name or its target",
     )
     parser.add_argument("--mass", metavar="NAME", help="observer for mass sculpting (default: jet_sdmass)")
     parser.add_argument(
@@ -92,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Evaluate and print the results table."""
     from partt.evaluation.evaluate import evaluate
-    from partt.evaluation.settings import parse_backgrounds, parse_bins
+    from partt.evaluation.settings import parse_backgrounds, parse_baselines, parse_bins
 
     with progress_bar("evaluating", unit="jets") as progress:
         found = evaluate(
@@ -105,6 +117,7 @@ def run(options: argparse.Namespace) -> int:
             weights=options.weights,
             bins={name: edges.tolist() for name, edges in parse_bins(options.bins).items()},
             mass=options.mass,
+            baselines=parse_baselines(options.baseline),
             working_points=options.working_points,
             compare=_models(options.compare),
             published=options.published,
@@ -113,7 +126,11 @@ def run(options: argparse.Namespace) -> int:
             overwrite=options.overwrite,
             progress=progress,
         )
-    make_console().print(_screen_table(found.table))
+    console = make_console()
+    if found.table.rows:
+        console.print(_screen_table(found.table))
+    for table in found.regression_tables:
+        console.print(_regression_table(table))
     for name, seeds in found.models.items():
         for reason, count in seeds[0].left_out.items():
             print(f"{name}: {count:,} of {seeds[0].num_rows:,} rows left out: {reason}")
@@ -146,4 +163,31 @@ def _screen_table(results: "ResultsTable") -> Table:
     for number, column in enumerate(results.columns):
         cells = (plain_text(cell_text(row.cells[number])).replace("[", r"\[") for row in rows)
         table.add_row(column.title.replace("[", r"\["), *cells)
+    return table
+
+
+def _regression_table(results: "RegressionTable") -> Table:
+    """Show bias and width of all jets, the widths of each class, and the coverage."""
+    from partt.evaluation.number_text import cell_text
+    from partt.evaluation.regression_formats import predictor_title
+    from partt.evaluation.responses import ALL_JETS
+    from partt.evaluation.table_formats import plain_text
+
+    what = "response" if results.is_ratio else "residual"
+    table = Table("", title=escape(f"{what} of {results.target}, 68 % intervals"))
+    for predictor in results.predictors:
+        table.add_column(escape(predictor_title(predictor)), justify="right")
+    for row in (row for row in results.rows if not row.place.observer):
+        biases, widths = (
+            [plain_text(cell_text(cell)) for cell in cells] for cells in (row.biases, row.widths)
+        )
+        if row.place.group == ALL_JETS:
+            table.add_row("bias", *biases)
+            table.add_row("width", *widths)
+        else:
+            table.add_row(escape(f"width, {row.place.group}"), *widths)
+    for one in (one for one in results.coverage if one.group == ALL_JETS):
+        cells = [""] * len(results.predictors)
+        cells[one.predictor] = plain_text(cell_text(one.cell))
+        table.add_row(escape(one.title), *cells)
     return table

@@ -4,28 +4,35 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from partt.config import did_you_mean
 from partt.errors import ConfigError
 from partt.evaluation.jets import ScoresByClass
-from partt.evaluation.names import check_name
+from partt.evaluation.names import check_name, shorten
 from partt.evaluation.passing import Floats
-from partt.evaluation.presets import choose_discriminants
+from partt.evaluation.presets import QuotedDiscriminant, choose_discriminants
 from partt.evaluation.published import published_rows
+from partt.evaluation.responses import target_title
 from partt.evaluation.results import Evaluation
 from partt.evaluation.results_table import make_table
 from partt.evaluation.score_files import open_score_files, read_scores
 from partt.evaluation.settings import (
     DEFAULT_MASS,
     DEFAULT_OBSERVERS,
+    MULTIPLICITY,
     EvaluationSettings,
+    baselines_of,
     check_edges,
     check_size,
     default_bins,
     mass_bins,
+    plan_regressions,
+    without_baselines,
 )
 from partt.evaluation.summary import Summary, num_steps, summarise
 from partt.evaluation.working_points import parse_requests
 from partt.jobs.metrics_file import METRICS_FILE, read_metrics
 from partt.jobs.progress import Progress
+from partt.model.tasks import Task
 from partt.scores.columns import ScoreFile
 
 Location = str | Path
@@ -43,6 +50,7 @@ def evaluate(
     weights: str | None = None,
     bins: Mapping[str, Sequence[float]] | None = None,
     mass: str | None = None,
+    baselines: Mapping[str, Sequence[str]] | None = None,
     working_points: Sequence[str] = (),
     compare: Mapping[str, Source] | None = None,
     published: bool = False,
@@ -51,7 +59,7 @@ def evaluate(
     overwrite: bool = False,
     progress: Progress = lambda _done, _total: None,
 ) -> Evaluation:
-    """Evaluate the scores of a model, and of others to compare it with; write a report to the folder `out`.
+    """Evaluate the predictions of a model, and of others to compare with; write a report to the folder `out`.
 
     `scores` are prediction files (names, globs, URLs), or `scores_from_arrays(...)`; several files with the
     same jets are seeds of one model. Files in `out` that are not of an earlier report are replaced only with
@@ -74,25 +82,39 @@ def evaluate(
     wanted = {observer: check_edges(observer, list(edges)) for observer, edges in (bins or {}).items()}
     epochs = [] if run_folder is None else read_metrics(Path(run_folder) / METRICS_FILE, "epoch")
     opened = {model: _open(source) for model, source in sources.items()}
+    further = baselines or {}
+    _require_regressions(further, [task for seeds in opened.values() for task in _regressions(seeds[0])])
     tracker = _Tracker(opened.values(), progress)
 
     settings: EvaluationSettings | None = None
     models: dict[str, tuple[Summary, ...]] = {}
     for model, seeds in opened.items():
         summaries = []
-        for seed in seeds:
-            # only the first seed of the first model is evaluated in bins
-            observers = _observers(seed, wanted, mass) if settings is None else ()
-            loaded = _load(seed, observers, weights, tracker)
+        for number, seed in enumerate(seeds):
+            # classes are evaluated in bins for the first seed of the first model, responses for that of each
+            is_main = settings is None
+            asked = [*wanted, *([mass] if mass else [])] if is_main else []
+            usual = _usual_observers(seed, wanted, is_main=is_main) if number == 0 else []
+            known = settings.responses if settings else {}
+            compared = [
+                name
+                for task in (_regressions(seed) if number == 0 else ())
+                if target_title(task) not in known
+                for name in baselines_of(task, further)
+            ]
+            loaded = _load(seed, [*asked, *usual, *compared], weights, tracker)
+            _require_observers(loaded, [*asked, *compared])
             if settings is None:
-                chosen = choose_discriminants(loaded.class_names, preset, signals, backgrounds)
-                _require_observers(loaded, [*wanted, *([mass] if mass else [])])
+                chosen = _discriminants(loaded.class_names, preset, signals, backgrounds)
                 all_bins = {**default_bins(loaded), **wanted}
                 settings = EvaluationSettings(chosen, requests, all_bins, mass_bins(loaded, mass))
                 check_size(settings)
-                applied = settings
-            else:
-                applied = replace(settings, bins=None, mass=None)
+            applied = settings if is_main else replace(settings, bins=None, mass=None)
+            if loaded.regressions and number == 0:
+                applied = replace(
+                    applied, responses=plan_regressions(loaded, wanted, further, settings.responses)
+                )
+                settings = replace(settings, responses=without_baselines(applied.responses))
             summaries.append(summarise(loaded, applied, tracker.step(loaded, applied)))
             del loaded
         models[model or _default_name(summaries[0])] = tuple(summaries)
@@ -125,20 +147,47 @@ def _open(source: Source) -> Sequence[_Seed]:
 
 def _load(seed: _Seed, observers: Sequence[str], weights: str | None, tracker: "_Tracker") -> ScoresByClass:
     if not isinstance(seed, ScoresByClass):
-        return read_scores(seed, observers, weights, tracker.reading)
+        return read_scores(seed, list(dict.fromkeys(observers)), weights, tracker.reading)
     if weights is not None:
         raise ConfigError("give weights of arrays to scores_from_arrays(..., weights=...)")
     return seed
 
 
-def _observers(seed: _Seed, bins: Mapping[str, Floats], mass: str | None) -> tuple[str, ...]:
-    """Return the observers to read: those asked for, and the usual ones if the files have them."""
-    usual = [] if isinstance(seed, ScoresByClass) else [
-        name
-        for name in (*DEFAULT_OBSERVERS, DEFAULT_MASS)
-        if all(name in file.observers for file in seed)
-    ]  # fmt: skip
-    return tuple(dict.fromkeys([*bins, *([mass] if mass else []), *usual]))
+def _regressions(seed: _Seed) -> tuple[Task, ...]:
+    return seed.regressions if isinstance(seed, ScoresByClass) else seed[0].regressions
+
+
+def _usual_observers(seed: _Seed, bins: Mapping[str, Floats], *, is_main: bool) -> list[str]:
+    """Return the usual observers to read, if the files have them, for classes and for responses."""
+    names = [*DEFAULT_OBSERVERS, DEFAULT_MASS] if is_main else []
+    if _regressions(seed):
+        names += [*DEFAULT_OBSERVERS, MULTIPLICITY, *bins]
+    if isinstance(seed, ScoresByClass):
+        return []  # all are in memory
+    return [name for name in names if all(name in file.observers for file in seed)]
+
+
+def _discriminants(
+    class_names: Sequence[str],
+    preset: str | None,
+    signals: Sequence[str],
+    backgrounds: Mapping[str, float] | None,
+) -> tuple[QuotedDiscriminant, ...]:
+    if class_names:
+        return choose_discriminants(class_names, preset, signals, backgrounds)
+    if preset or signals or backgrounds:
+        raise ConfigError("--preset, --signal and --background need scores of classes; there are none")
+    return ()
+
+
+def _require_regressions(baselines: Mapping[str, Sequence[str]], tasks: Sequence[Task]) -> None:
+    known = dict.fromkeys(name for task in tasks for name in (task.name, task.target))
+    for name in baselines:
+        if name not in known:
+            raise ConfigError(
+                f"--baseline: no regression {shorten(name)!r}{did_you_mean(name, list(known))}; regressions "
+                f"and targets: {', '.join(known) or 'none'}"
+            )
 
 
 def _require_observers(scores: ScoresByClass, names: Sequence[str]) -> None:
@@ -167,7 +216,7 @@ class _Tracker:
             self._halves += total
 
     def step(self, scores: ScoresByClass, settings: EvaluationSettings) -> Callable[[], None]:
-        jets_per_step = scores.num_rows // num_steps(settings)
+        jets_per_step = scores.num_rows // num_steps(scores, settings)
 
         def step() -> None:
             self._halves += jets_per_step

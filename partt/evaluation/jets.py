@@ -1,4 +1,4 @@
-"""Scores of labelled jets in memory, sorted by true class: the input of all computations here.
+"""Predictions for labelled jets in memory, sorted by true class: the input of all computations here.
 
 Axes: n jets of one true class, C classes.
 """
@@ -14,6 +14,8 @@ import numpy.typing as npt
 from partt.data.jagged import Array
 from partt.errors import DataError
 from partt.evaluation.names import check_class_names
+from partt.model.task_columns import task_columns
+from partt.model.tasks import Task
 
 SCORE_TOLERANCE = 1e-4  # by which a score may be outside [0, 1]: half precision rounds
 ROUNDING = 1e-9  # relative to the sum of |weights|: positive and negative weights cancel
@@ -26,7 +28,7 @@ class ClassJets:
 
     scores: npt.NDArray[np.float32]  # (C, n): a row is one score of all jets
     weights: Array | None  # (n,); None: all 1
-    observers: Mapping[str, Array]  # (n,) each
+    observers: Mapping[str, Array]  # (n,) each; columns of regressions among them
 
     def __len__(self) -> int:
         """Return the number of jets."""
@@ -49,14 +51,16 @@ class ClassJets:
 
 @dataclass(frozen=True, eq=False)
 class ScoresByClass:
-    """Scores of one tagger on the jets of a test sample, by true class."""
+    """Predictions of one tagger for the jets of a test sample, by true class."""
 
     class_names: tuple[str, ...]
-    jets: tuple[ClassJets, ...]  # one for each class
+    jets: tuple[ClassJets, ...]  # one for each class; without classes, one for all jets
     num_rows: int
     left_out: Mapping[str, int] = field(default_factory=dict)  # why -> how many rows
     files: tuple[str, ...] = ()
     origin: Mapping[str, Any] = field(default_factory=dict)  # from the notes in the files
+    regressions: tuple[Task, ...] = ()  # whose columns are among the observers
+    notes: tuple[str, ...] = ()  # what cannot be evaluated, and why
 
     @property
     def num_jets(self) -> int:
@@ -74,10 +78,13 @@ def scores_from_arrays(
     labels: npt.ArrayLike,
     weights: npt.ArrayLike | None = None,
     observers: Mapping[str, npt.ArrayLike] | None = None,
+    *,
+    regressions: Sequence[Task] = (),
 ) -> ScoresByClass:
     """Take scores (N, C) and true classes (N,), as positions in `class_names`, from arrays.
 
-    Jets with a NaN score or weight, or with a negative label, are left out and counted.
+    Jets with a NaN score or weight, or with a negative label, are left out and counted. Columns of
+    `regressions` are among the observers, named as in prediction files. Without classes, labels are 0.
     """
     matrix = _numbers("scores", probabilities)
     truth = _numbers("labels", labels)
@@ -97,8 +104,12 @@ def scores_from_arrays(
         raise DataError("labels are positions in the list of classes: whole numbers, negative for no class")
     collector = JetCollector(tuple(class_names), tuple(columns), weighted=weight is not None)
     everything = np.ones(len(matrix), dtype=bool)
+    for task in regressions:
+        for name in needed_columns(task):
+            if name not in columns:
+                raise DataError(f"the regression {task.name!r} needs {name!r} among the observers")
     collector.add(ScoredRows("the arrays", 0, matrix.T, truth, weight, columns, everything))
-    return collector.finish()
+    return replace(collector.finish(), regressions=tuple(regressions))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +125,13 @@ class ScoredRows:
     selected: npt.NDArray[np.bool_]
 
 
+def needed_columns(task: Task) -> tuple[str, ...]:
+    """Return the columns from which a regression is evaluated."""
+    names = task_columns(task)
+    ends = [name for name in (names.low, names.high, names.variable) if name is not None]
+    return tuple(dict.fromkeys([names.value, *ends, *names.quantiles.values(), names.true]))
+
+
 class JetCollector:
     """Sorts rows by true class, counts those left out, and joins the rest."""
 
@@ -122,7 +140,7 @@ class JetCollector:
         self._class_names = class_names
         self._observers = observers
         self._weighted = weighted
-        self._parts: list[list[ClassJets]] = [[] for _ in class_names]
+        self._parts: list[list[ClassJets]] = [[] for _ in class_names or [""]]
         self._num_rows = 0
         self._left_out = {"not selected": 0, "score is NaN": 0, "no class": 0, "weight is not finite": 0}
 
@@ -141,7 +159,7 @@ class JetCollector:
             raise DataError(
                 f"{rows.where}: entry {entry} has a score outside 0 to 1; is the softmax missing?"
             )
-        if labels.max(initial=-1) >= len(self._class_names):
+        if labels.max(initial=-1) >= len(self._parts):
             raise DataError(
                 f"{rows.where}: label {labels.max()} in a file of {len(self._class_names)} classes"
             )

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from partt.evaluation.regression_json import regressions_json
 from partt.evaluation.results import Evaluation
 from partt.evaluation.results_table import ResultsTable
-from partt.evaluation.summary import DiscriminantSummary, Summary
+from partt.evaluation.summary import ClassificationSummary, DiscriminantSummary, Summary
 from partt.evaluation.working_points import BinnedEfficiency
 
 FORMAT_VERSION = 1
@@ -71,7 +72,6 @@ def _table(table: ResultsTable) -> list[dict[str, Any]]:
 
 
 def _summary(summary: Summary) -> dict[str, Any]:
-    calibration = summary.predictions.calibration
     return {
         "classes": summary.class_names,
         "files": summary.files,
@@ -81,6 +81,14 @@ def _summary(summary: Summary) -> dict[str, Any]:
         "jets": summary.num_jets,
         "weighted": summary.is_weighted,
         "notes": summary.notes,
+        **(_classification(summary.classification) if summary.classification else {}),
+        **({"regressions": regressions_json(summary.regressions)} if summary.regressions else {}),
+    }
+
+
+def _classification(summary: ClassificationSummary) -> dict[str, Any]:
+    calibration = summary.predictions.calibration
+    return {
         "accuracy": {"value": summary.predictions.accuracy, "error": summary.spread.accuracy},
         "auc": {"value": summary.area, "error": summary.spread.area, "pairs": summary.areas},
         "confusion": summary.predictions.normalised,

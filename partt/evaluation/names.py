@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from partt.errors import ConfigError, DataError
+from partt.model.tasks import Task
 
 MAX_LENGTH = 200  # characters
 MAX_CLASSES = 256
+MAX_REGRESSIONS = 16
 SHOWN = 40  # characters of a long name in a message
 
 
@@ -33,6 +35,21 @@ def check_class_names(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
         raise DataError(f"two classes are called {shorten(twice)!r}; rename one")
+
+
+def check_regressions(where: str, tasks: Sequence[Task]) -> None:
+    """Raise an error for names of regressions that no table could show, for duplicates, and for too many."""
+    if len(tasks) > MAX_REGRESSIONS:
+        raise DataError(f"{where}: {len(tasks):,} regressions; at most {MAX_REGRESSIONS} can be evaluated")
+    for name in (
+        name for task in tasks for name in (task.name, task.target, task.factor_of or "-", task.unit or "-")
+    ):
+        if fault := fault_of(name):
+            raise DataError(f"{where}: a regression is called {shorten(name)!r}, which {fault}")
+    names = [task.name for task in tasks]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"{where}: two regressions are called {shorten(twice)!r}")
 
 
 def check_name(what: str, name: str) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from partt.evaluation.results_table import Cell
 
 NO_RESULT = "–"
+MAX_ZEROS = 12
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,9 @@ def _needed_decimals(value: float) -> int:
 
 
 def _fixed(value: float, decimals: int) -> str:
-    return f"{round(value, decimals):,.{max(decimals, 0)}f}"
+    if not -MAX_ZEROS <= decimals <= MAX_ZEROS:  # huge or tiny
+        return f"{value:.2e}"
+    return f"{round(value, decimals) + 0.0:,.{max(decimals, 0)}f}"  # + 0.0: not -0
 
 
 def _two_digits(value: float) -> str:

@@ -20,12 +20,22 @@ from partt.evaluation.figures.confusion import draw_confusion
 from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.mass import draw_mass
 from partt.evaluation.figures.observer_dependence import draw_dependence
+from partt.evaluation.figures.regression_figures import draw_targets
 from partt.evaluation.figures.roc_curves import draw_roc
 from partt.evaluation.figures.score_distributions import draw_scores
 from partt.evaluation.figures.style import MAX_DRAWN, house_style, write_figure
 from partt.evaluation.figures.training_curves import draw_training
 from partt.evaluation.json_files import metrics_json, working_points_json
 from partt.evaluation.number_text import cell_text, efficiency_text
+from partt.evaluation.regression_formats import (
+    predictor_title,
+    regression_legend,
+    regressions_csv,
+    regressions_latex,
+    regressions_markdown,
+    shown_rows,
+)
+from partt.evaluation.responses import ALL_JETS
 from partt.evaluation.results import Evaluation
 from partt.evaluation.sculpting import MIN_PASSING
 from partt.evaluation.summary import DiscriminantSummary
@@ -37,6 +47,7 @@ MAX_LISTED = 20  # score files
 METRICS = "metrics.json"
 FILES = (
     *(METRICS, "table.md", "table.tex", "metrics.csv"),
+    *("regressions.md", "regressions.tex", "regressions.csv"),
     *("working_points.json", "efficiencies.json", "report.html"),
 )
 STAGE = "report"  # the temporary folder
@@ -73,9 +84,14 @@ def write_report(
                 (drawing, write_figure(drawing.figure, stage / "figures", drawing.name))
                 for drawing in draw_figures(evaluation, epochs)
             ]
-        _write(stage / "table.md", to_markdown(evaluation.table))
-        _write(stage / "table.tex", to_latex(evaluation.table))
-        _write(stage / "metrics.csv", to_csv(evaluation.table))
+        if evaluation.table.rows:
+            _write(stage / "table.md", to_markdown(evaluation.table))
+            _write(stage / "table.tex", to_latex(evaluation.table))
+            _write(stage / "metrics.csv", to_csv(evaluation.table))
+        if evaluation.targets:
+            _write(stage / "regressions.md", regressions_markdown(evaluation.regression_tables))
+            _write(stage / "regressions.tex", regressions_latex(evaluation.regression_tables))
+            _write(stage / "regressions.csv", regressions_csv(evaluation.regression_tables))
         if evaluation.main.discriminants:
             write_text(stage / "working_points.json", working_points_json(evaluation.main, model))
             write_text(stage / "efficiencies.json", to_correctionlib(evaluation.main))
@@ -122,9 +138,10 @@ def draw_figures(evaluation: Evaluation, epochs: Sequence[Mapping[str, Any]]) ->
             for model, seeds in list(evaluation.models.items())[:MAX_DRAWN]
         }
         yield draw_roc({model: found for model, found in curves.items() if found})
-    yield draw_scores(main)
-    yield draw_confusion(main)
-    yield draw_calibration(main)
+    if main.classification:
+        yield draw_scores(main.classification)
+        yield draw_confusion(main.classification)
+        yield draw_calibration(main.classification)
     if main.discriminants:
         shown = {name: one for name, one in main.discriminants.items() if name in drawn}
         observers = next(iter(shown.values())).working_points[0].signal_by
@@ -133,6 +150,7 @@ def draw_figures(evaluation: Evaluation, epochs: Sequence[Mapping[str, Any]]) ->
         mass = draw_mass(shown)
         if mass is not None:
             yield mass
+    yield from draw_targets(evaluation.targets)
     if epochs:
         yield draw_training(epochs)
 
@@ -157,6 +175,11 @@ def render(evaluation: Evaluation, figures: Sequence[tuple[Drawing, str]], about
         num_more=max(0, len(main.files) - MAX_LISTED),
         notes=_notes(evaluation),
         table=evaluation.table,
+        regression_tables=evaluation.regression_tables,
+        shown_rows=shown_rows,
+        predictor_title=predictor_title,
+        regression_legend=regression_legend,
+        all_jets=ALL_JETS,
         cell_text=cell_text,
         legend=LEGEND,
         figures=figures,

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from partt.evaluation.presets import QuotedDiscriminant
-from partt.evaluation.summary import Summary
+from partt.evaluation.summary import ClassificationSummary, Summary
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,10 @@ class ResultsTable:
 def make_table(
     discriminants: Sequence[QuotedDiscriminant], models: Mapping[str, Sequence[Summary]]
 ) -> ResultsTable:
-    """Make the table of models, each with the summaries of its seeds."""
+    """Make the table of models, each with the summaries of its seeds; models without classes have no row."""
+    by_model = {
+        name: [seed.classification for seed in seeds if seed.classification] for name, seeds in models.items()
+    }
     columns = (
         TableColumn("accuracy"),
         TableColumn("auc"),
@@ -75,16 +78,17 @@ def make_table(
     rows = [
         Row(
             model=name,
-            cells=tuple(_combined([_cell(seed, column) for seed in seeds]) for column in columns),
+            cells=tuple(combined([_cell(seed, column) for seed in seeds]) for column in columns),
             num_seeds=len(seeds),
             num_jets=sum(seeds[0].num_jets.values()),
         )
-        for name, seeds in models.items()
+        for name, seeds in by_model.items()
+        if seeds
     ]
     return ResultsTable(columns, tuple(rows))
 
 
-def _cell(summary: Summary, column: TableColumn) -> Cell | None:
+def _cell(summary: ClassificationSummary, column: TableColumn) -> Cell | None:
     if column.metric == "accuracy":
         return _symmetric(summary.predictions.accuracy, summary.spread.accuracy)
     if column.metric == "auc":
@@ -106,7 +110,7 @@ def _symmetric(value: float, error: float) -> Cell:
     return Cell(value, value - error, value + error)
 
 
-def _combined(seeds: Sequence[Cell | None]) -> Cell | None:
+def combined(seeds: Sequence[Cell | None]) -> Cell | None:
     """Return mean and spread of several seeds; if one has only a limit, the lowest end of all, as a limit."""
     known = [seed for seed in seeds if seed is not None]
     if len(known) < 2:

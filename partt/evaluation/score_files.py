@@ -14,10 +14,11 @@ from partt.data.files.lists import expand_files
 from partt.data.files.tables import inspect_file, read_columns
 from partt.data.jagged import Array
 from partt.errors import DataError, without_secrets
-from partt.evaluation.jets import JetCollector, ScoredRows, ScoresByClass
-from partt.evaluation.names import check_class_names
+from partt.evaluation.jets import JetCollector, ScoredRows, ScoresByClass, needed_columns
+from partt.evaluation.names import check_class_names, check_regressions
 from partt.jobs.progress import Progress
-from partt.scores.columns import SELECTED, ScoreFile, is_discriminant, recognise
+from partt.model.tasks import Task
+from partt.scores.columns import SELECTED, ScoreFile, recognise
 from partt.scores.origin import Provenance, read_provenance, sum_of
 
 MAX_CHUNK = 2**18  # entries
@@ -30,11 +31,13 @@ def open_score_files(arguments: Sequence[str]) -> list[tuple[ScoreFile, ...]]:
     first = files[0]
     for file in files:
         check_class_names(tuple(file.score_columns))
+        check_regressions(file.info.url, file.regressions)
     for file in files[1:]:
         if tuple(file.score_columns) != tuple(first.score_columns):
             raise DataError(
-                f"{file.info.url} has scores of {', '.join(file.score_columns)}; {first.info.url} of "
-                f"{', '.join(first.score_columns)}; compare models of different classes with --compare"
+                f"{file.info.url} has scores of {', '.join(file.score_columns) or 'no classes'}; "
+                f"{first.info.url} of {', '.join(first.score_columns) or 'no classes'}; compare models of "
+                "different classes with --compare"
             )
     seeds = _by_seed(files)
     _check_taggers(seeds)
@@ -42,8 +45,7 @@ def open_score_files(arguments: Sequence[str]) -> list[tuple[ScoreFile, ...]]:
 
 
 def _open(url: str) -> ScoreFile:
-    file = recognise(inspect_file(url, max_chunk=MAX_CHUNK))
-    return replace(file, provenance=read_provenance(url))
+    return recognise(inspect_file(url, max_chunk=MAX_CHUNK), read_provenance(url))
 
 
 def read_scores(
@@ -52,8 +54,11 @@ def read_scores(
     weights: str | None = None,
     progress: Progress = lambda _done, _total: None,
 ) -> ScoresByClass:
-    """Read the scores of all files; memory holds 4 bytes for each score and observer."""
+    """Read the scores and regressions of all files; memory holds 4 bytes for each number of a jet."""
     names = tuple(files[0].score_columns)
+    regressions, notes = _evaluable(files)
+    needed = [name for task in regressions for name in needed_columns(task)]
+    observers = list(dict.fromkeys([*observers, *needed]))
     collector = JetCollector(names, tuple(observers), weighted=weights is not None)
     total = sum(file.info.num_entries for file in files)
     extra = list(dict.fromkeys([*observers, *([weights] if weights else [])]))
@@ -75,7 +80,7 @@ def read_scores(
                 ScoredRows(
                     where=info.url,
                     first=start,
-                    scores=np.stack([flat[column] for column in file.score_columns.values()]),
+                    scores=_stacked([flat[column] for column in file.score_columns.values()], stop - start),
                     labels=file.labels(flat, start),
                     weights=flat[weights] if weights else None,
                     observers={name: _float32(flat[name]) for name in observers},
@@ -85,7 +90,31 @@ def read_scores(
             done += stop - start
             progress(done, total)
     names = tuple(without_secrets(file.info.url) for file in files)
-    return collector.finish(names, _origin(files))
+    found = collector.finish(names, _origin(files))
+    return replace(found, regressions=tuple(regressions), notes=tuple(notes))
+
+
+def _evaluable(files: Sequence[ScoreFile]) -> tuple[list[Task], list[str]]:
+    """Return the regressions whose columns all files have, and what is missing of the others."""
+    regressions, notes = [], []
+    for task in files[0].regressions:
+        missing = [
+            (file, name) for file in files for name in needed_columns(task) if name not in file.observers
+        ]
+        if not missing:
+            regressions.append(task)
+            continue
+        file, name = missing[0]
+        notes.append(f"{task.name}: no result, because {without_secrets(file.info.url)} has no column {name}")
+    if not files[0].score_columns and not regressions:
+        raise DataError(
+            f"nothing to evaluate: {'; '.join(notes)}; predict writes true values if the input has them"
+        )
+    return regressions, notes
+
+
+def _stacked(columns: Sequence[Array], num_rows: int) -> Array:
+    return np.stack(columns) if columns else np.empty((0, num_rows), dtype=np.float32)
 
 
 def _float32(values: Array) -> Array:
@@ -130,7 +159,7 @@ def _fingerprint(file: ScoreFile) -> str:
     columns = read_columns(file.info.url, names, 0, stop, file.info.tree or None)
     flat = {name: _per_jet(file.info, name, column) for name, column in columns.items()}
     labels = file.labels(flat, 0)
-    compared = [name for name in names if name not in file.observers or not is_discriminant(name)]
+    compared = [name for name in names if name not in file.predicted]
     if len(np.unique(labels)) < 2 and not set(compared) - set(file.label_columns):
         return file.info.url
     digest = hashlib.sha256(f"{file.info.num_entries}".encode())

@@ -2,18 +2,23 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from partt.errors import ConfigError
+from partt.evaluation.bins import round_edges
 from partt.evaluation.jets import ScoresByClass
-from partt.evaluation.names import check_name
+from partt.evaluation.names import check_name, shorten
 from partt.evaluation.passing import Floats
 from partt.evaluation.presets import QuotedDiscriminant
+from partt.evaluation.responses import ResponsePlan, plan_responses, target_title
 from partt.evaluation.working_points import Request
+from partt.model.task_columns import task_columns
+from partt.model.tasks import Task
 
 DEFAULT_OBSERVERS = ("jet_pt", "jet_eta")
+MULTIPLICITY = "jet_nparticles"  # responses are shown in bins of it, too
 DEFAULT_MASS = "jet_sdmass"
 MAX_BINS = 8  # of an observer, by default
 MASS_BINS = 25
@@ -21,6 +26,7 @@ MAX_EDGES = 1000  # of an observer
 LARGEST_EDGE = 1e30
 MAX_OBSERVERS = 16  # with bins: each has a figure
 MAX_EFFICIENCIES = 200_000  # of efficiencies.json: in bins of all observers together
+MAX_RESPONSES = 20_000  # of a prediction: in bins of observers, by class
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +37,7 @@ class EvaluationSettings:
     requests: tuple[Request, ...] = ()  # none: the efficiencies of the results table
     bins: Mapping[str, Floats] | None = None  # observer -> edges
     mass: tuple[str, Floats] | None = None  # observer, edges
+    responses: Mapping[str, ResponsePlan] = field(default_factory=dict)  # by title of the target
 
     def requests_for(self, discriminant: QuotedDiscriminant) -> tuple[Request, ...]:
         """Return the working points of a discriminant; figures show the first."""
@@ -52,6 +59,32 @@ def check_size(settings: EvaluationSettings) -> None:
             f"and classes, are {num_bins * num_cuts:,} efficiencies; at most {MAX_EFFICIENCIES:,} are "
             "possible: use fewer --bins, --working-points or --signal"
         )
+
+
+def check_responses(scores: ScoresByClass, bins: Mapping[str, Floats]) -> None:
+    """Raise an error if responses in so many bins were asked for that they would take minutes."""
+    num_groups = 1 + len(scores.class_names)
+    num_bins = sum(len(edges) - 1 for edges in bins.values())
+    if len(bins) > MAX_OBSERVERS:
+        raise ConfigError(f"--bins: {len(bins)} observers; at most {MAX_OBSERVERS} are possible")
+    if num_bins * num_groups > MAX_RESPONSES:
+        raise ConfigError(
+            f"{num_bins:,} bins for each of {num_groups - 1:,} classes are {num_bins * num_groups:,} "
+            f"responses; at most {MAX_RESPONSES:,} are possible: use fewer --bins"
+        )
+
+
+def parse_baselines(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Read "mass_factor=jet_sdmass"; a repeated name adds observers."""
+    baselines: dict[str, list[str]] = {}
+    for text in texts:
+        name, _, observer = text.partition("=")
+        if not (name and observer):
+            raise ConfigError(
+                f"--baseline {shorten(text)}: should be REGRESSION=OBSERVER, like mass_factor=jet_sdmass"
+            )
+        baselines.setdefault(name, []).append(observer)
+    return baselines
 
 
 def parse_bins(texts: Sequence[str]) -> dict[str, Floats]:
@@ -97,23 +130,46 @@ def parse_backgrounds(texts: Sequence[str]) -> Mapping[str, float]:
 
 def default_edges(scores: ScoresByClass, observer: str, num_bins: int = MAX_BINS) -> Floats | None:
     """Return round edges that hold nearly all jets; None if the observer is constant or never finite."""
-    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - slow to import
-
-    some = np.concatenate([jets.observers[observer][:: max(1, len(jets) // 20_000)] for jets in scores.jets])
-    known = some[np.isfinite(some)]
-    if len(known) == 0 or known.min() == known.max():
-        return None
-    low, high = np.quantile(known.astype(np.float64), [0.001, 0.999])
-    return np.asarray(
-        MaxNLocator(num_bins, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high), dtype=np.float64
-    )
+    some = [jets.observers[observer][:: max(1, len(jets) // 20_000)] for jets in scores.jets]
+    return round_edges(np.concatenate(some), num_bins)
 
 
-def default_bins(scores: ScoresByClass) -> dict[str, Floats]:
+def default_bins(scores: ScoresByClass, observers: Sequence[str] = DEFAULT_OBSERVERS) -> dict[str, Floats]:
     """Return bins of the usual observers, as far as the jets have them."""
     known = scores.jets[0].observers
-    edges = {name: default_edges(scores, name) for name in DEFAULT_OBSERVERS if name in known}
+    edges = {name: default_edges(scores, name) for name in observers if name in known}
     return {name: values for name, values in edges.items() if values is not None}
+
+
+def plan_regressions(
+    scores: ScoresByClass,
+    bins: Mapping[str, Floats],
+    baselines: Mapping[str, Sequence[str]],
+    known: Mapping[str, ResponsePlan],
+) -> dict[str, ResponsePlan]:
+    """Return how to show the targets of all regressions: as known from other models, or by these jets."""
+    all_bins = {**default_bins(scores, (*DEFAULT_OBSERVERS, MULTIPLICITY)), **bins}
+    check_responses(scores, all_bins)
+    plans = dict(known)
+    for task in scores.regressions:
+        if target_title(task) not in plans:
+            variable = task_columns(task).variable
+            usual = [variable] if variable is not None else []
+            others = list(dict.fromkeys([*usual, *baselines_of(task, baselines)]))
+            plan = plan_responses(scores, task, others, all_bins)
+            if plan is not None:
+                plans[target_title(task)] = plan
+    return plans
+
+
+def baselines_of(task: Task, baselines: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the observers that were asked for as baselines of a regression, by its name or its target."""
+    return [name for key in dict.fromkeys([task.name, task.target]) for name in baselines.get(key, ())]
+
+
+def without_baselines(plans: Mapping[str, ResponsePlan]) -> dict[str, ResponsePlan]:
+    """Return plans for further models: baselines are the same for all."""
+    return {title: replace(plan, baselines=()) for title, plan in plans.items()}
 
 
 def mass_bins(scores: ScoresByClass, observer: str | None) -> tuple[str, Floats] | None:

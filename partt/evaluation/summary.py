@@ -19,6 +19,13 @@ from partt.evaluation.metrics import (
 )
 from partt.evaluation.passing import Floats, area, sort_sample
 from partt.evaluation.presets import QuotedDiscriminant
+from partt.evaluation.responses import (
+    ALL_JETS,
+    MAX_WITHOUT_RATIO,
+    RegressionSummary,
+    summarise_regression,
+    target_title,
+)
 from partt.evaluation.roc import GRID, RocPoints, roc_points
 from partt.evaluation.sculpting import Sculpting, mass_sculpting
 from partt.evaluation.settings import EvaluationSettings
@@ -58,16 +65,11 @@ class DiscriminantSummary:
 
 
 @dataclass(frozen=True, eq=False)
-class Summary:
-    """All numbers of one tagger's scores."""
+class ClassificationSummary:
+    """All numbers of the scores of classes."""
 
     class_names: tuple[str, ...]
-    num_rows: int
-    left_out: Mapping[str, int]
-    files: tuple[str, ...]
-    origin: Mapping[str, Any]
     num_jets: Mapping[str, int]  # by class
-    is_weighted: bool
     predictions: Predictions
     areas: Floats  # (C, C)
     spread: Spread
@@ -81,13 +83,78 @@ class Summary:
         return mean_area(self.areas)
 
 
-def num_steps(settings: EvaluationSettings) -> int:
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """All numbers of one tagger's predictions."""
+
+    class_names: tuple[str, ...]
+    num_rows: int
+    left_out: Mapping[str, int]
+    files: tuple[str, ...]
+    origin: Mapping[str, Any]
+    num_jets: Mapping[str, int]  # by class; without classes, of all jets
+    is_weighted: bool
+    classification: ClassificationSummary | None  # None: the tagger has regressions only
+    regressions: Mapping[str, RegressionSummary]  # by name
+    notes: tuple[str, ...]
+
+    @property
+    def discriminants(self) -> Mapping[str, DiscriminantSummary]:
+        """The discriminants that have a result, by name."""
+        return self.classification.discriminants if self.classification else {}
+
+
+def num_steps(scores: ScoresByClass, settings: EvaluationSettings) -> int:
     """Return how often `summarise` calls `step`."""
-    return 3 + len(settings.discriminants)
+    of_classes = 3 + len(settings.discriminants) if scores.class_names else 0
+    return of_classes + len(scores.regressions)
 
 
 def summarise(scores: ScoresByClass, settings: EvaluationSettings, step: Step = lambda: None) -> Summary:
-    """Compute all numbers of one tagger's scores."""
+    """Compute all numbers of one tagger's predictions."""
+    classification = _summarise_classes(scores, settings, step) if scores.class_names else None
+    regressions: dict[str, RegressionSummary] = {}
+    notes = [*(classification.notes if classification else ()), *scores.notes]
+    for task in scores.regressions:
+        plan = settings.responses.get(target_title(task))
+        found = plan and summarise_regression(scores, task, plan, settings.discriminants)
+        if found:
+            regressions[task.name] = found
+            notes += _notes_of(found)
+        else:
+            notes.append(f"{task.name}: no result, because no jet has a true value and a finite prediction")
+        step()
+    names = scores.class_names or (ALL_JETS,)
+    return Summary(
+        class_names=scores.class_names,
+        num_rows=scores.num_rows,
+        left_out=scores.left_out,
+        files=scores.files,
+        origin=scores.origin,
+        num_jets={name: len(jets) for name, jets in zip(names, scores.jets, strict=True)},
+        is_weighted=any(jets.weights is not None for jets in scores.jets),
+        classification=classification,
+        regressions=regressions,
+        notes=tuple(notes),
+    )
+
+
+def _notes_of(found: RegressionSummary) -> list[str]:
+    name, num_all = found.task.name, found.num_jets + sum(found.left_out.values())
+    notes = [
+        f"{name}: {count:,} of {num_all:,} jets left out: {why}" for why, count in found.left_out.items()
+    ]
+    if not found.plan.is_ratio:
+        notes.append(
+            f"{name}: more than {100 * MAX_WITHOUT_RATIO:g} % of the true values are zero or negative, so "
+            "residuals (prediction - true value) replace responses"
+        )
+    return notes
+
+
+def _summarise_classes(
+    scores: ScoresByClass, settings: EvaluationSettings, step: Step
+) -> ClassificationSummary:
     predictions = count_predictions(scores)
     step()
     areas = pair_areas(scores)
@@ -117,14 +184,9 @@ def summarise(scores: ScoresByClass, settings: EvaluationSettings, step: Step = 
         else:
             discriminants[discriminant.name] = _summarise_discriminant(scores, discriminant, settings)
         step()
-    return Summary(
+    return ClassificationSummary(
         class_names=scores.class_names,
-        num_rows=scores.num_rows,
-        left_out=scores.left_out,
-        files=scores.files,
-        origin=scores.origin,
         num_jets={name: len(jets) for name, jets in zip(scores.class_names, scores.jets, strict=True)},
-        is_weighted=any(jets.weights is not None for jets in scores.jets),
         predictions=predictions,
         areas=areas,
         spread=spread,

@@ -29,7 +29,7 @@ def to_markdown(table: ResultsTable) -> str:
     for row in table.rows:
         jets = "" if row.num_jets is None else f"{row.num_jets:,}"
         lines.append([row_title(row), jets, *(plain_text(cell_text(cell)) for cell in row.cells)])
-    return "".join(f"| {' | '.join(map(_markdown, line))} |\n" for line in lines) + f"\n{LEGEND}\n"
+    return "".join(f"| {' | '.join(map(markdown_text, line))} |\n" for line in lines) + f"\n{LEGEND}\n"
 
 
 def to_latex(table: ResultsTable) -> str:
@@ -38,14 +38,14 @@ def to_latex(table: ResultsTable) -> str:
     lines = [
         rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
         r"\toprule",
-        " & ".join(["Model", *(_latex(column.title) for column in columns)]) + r" \\",
+        " & ".join(["Model", *(latex_text(column.title) for column in columns)]) + r" \\",
         r"\midrule",
     ]
     for number, row in enumerate(table.rows):
         if row.source and number and not table.rows[number - 1].source:
             lines.append(r"\midrule")
-        cells = [_latex_cell(cell_text(cell)) for cell in row.cells]
-        lines.append(" & ".join([_latex(row_title(row)), *cells]) + r" \\")
+        cells = [latex_cell(cell_text(cell)) for cell in row.cells]
+        lines.append(" & ".join([latex_text(row_title(row)), *cells]) + r" \\")
     return "\n".join([f"% {LEGEND}", *lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
@@ -63,7 +63,7 @@ def to_csv(table: ResultsTable) -> str:
             about = [one.signal, "+".join(one.backgrounds), column.efficiency] if one else ["", "", ""]
             writer.writerow(
                 map(
-                    _csv_cell,
+                    csv_cell,
                     [
                         row.model,
                         row.source,
@@ -103,20 +103,23 @@ def _numbers(cell: Cell | None) -> list[object]:
     return [*numbers, "" if cell.num_background is None else cell.num_background, cell.is_limit]
 
 
-def _csv_cell(value: object) -> object:
+def csv_cell(value: object) -> object:
     """Keep spreadsheets from taking a text for a formula: ' marks it as text. Numbers stay numbers."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
 
 
-def _markdown(text: str) -> str:
+def markdown_text(text: str) -> str:
+    """Escape what Markdown interprets."""
     return re.sub(r"([|<>`*_\[\]\\$])", r"\\\1", text) if re.search(r"[A-Za-z<]", text) else text
 
 
-def _latex(text: str) -> str:
+def latex_text(text: str) -> str:
+    """Escape what LaTeX interprets."""
     return "".join(_LATEX.get(sign, sign) for sign in text)
 
 
-def _latex_cell(cell: CellText) -> str:
+def latex_cell(cell: CellText) -> str:
+    """Return a cell as LaTeX."""
     value = cell.value.replace(",", r"\,").replace(">", r">")
     if cell.spread:
         number = rf"{value} \pm {cell.spread}"

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from partt.data.jagged import Array
 from partt.errors import ConfigError
+from partt.evaluation.bins import bin_numbers
 from partt.evaluation.intervals import Interval, interval_at, interval_at_fitted, interval_in_bins
 from partt.evaluation.names import shorten
 from partt.evaluation.passing import Floats, Passing
@@ -104,10 +105,9 @@ def binned_efficiency(
     cells = np.zeros(len(passed), dtype=np.int64)
     is_inside = np.ones(len(passed), dtype=bool)
     for (name, values), size in zip(edges.items(), shape, strict=True):
-        found = np.searchsorted(values, observers[name], side="right") - 1
-        found[observers[name] == values[-1]] = size - 1  # the last bin includes its upper edge
-        is_inside &= (found >= 0) & (found < size)
-        cells = cells * size + np.clip(found, 0, size - 1)
+        numbers = bin_numbers(observers[name], values)
+        is_inside &= numbers >= 0
+        cells = cells * size + numbers
     cells, passed = cells[is_inside], passed[is_inside]
     weight = np.ones(len(cells)) if weights is None else weights[is_inside].astype(np.float64)
     sums = (

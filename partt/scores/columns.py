@@ -28,7 +28,7 @@ import numpy.typing as npt
 from partt.data.files.info import FileInfo, is_number_type
 from partt.data.jagged import Array, Column, Table
 from partt.errors import ConfigError, DataError
-from partt.model.task_columns import column_name, task_columns
+from partt.model.task_columns import TRUE, column_name, task_columns
 from partt.model.tasks import Task
 from partt.scores.discriminants import VS, Discriminant
 from partt.scores.origin import Provenance
@@ -159,7 +159,8 @@ class ScoreFile:
     info: FileInfo
     score_columns: Mapping[str, str]  # class -> column
     label_columns: tuple[str, ...]  # one for each class, or weaver's _label_ alone
-    observers: tuple[str, ...]  # discriminants among them
+    observers: tuple[str, ...]  # discriminants and columns of regressions among them
+    regressions: tuple[Task, ...] = ()
     provenance: Provenance | None = None  # if partt made it
 
     @property
@@ -167,8 +168,23 @@ class ScoreFile:
         """Whether the file has the column `selected`; without it, all jets are selected."""
         return SELECTED in self.info.branches
 
+    @property
+    def predicted(self) -> set[str]:
+        """The columns, besides scores, that come from the tagger: others tell which jets a file has."""
+        classes = self.provenance.origin.class_names if self.provenance else ()
+        names = [task_columns(task, classes) for task in self.regressions]
+        return {
+            *(name for name in self.observers if is_discriminant(name)),
+            *(name for item in names for name in (*item.predicted, item.corrected) if name is not None),
+        }
+
     def labels(self, columns: Mapping[str, Array], first: int) -> npt.NDArray[np.int64]:
-        """Return the position of each jet's class (N,), -1 if it has none; `first` is the entry of row 0."""
+        """Return the position of each jet's class (N,), -1 if it has none; `first` is the entry of row 0.
+
+        Without classes, all jets are at 0.
+        """
+        if not self.label_columns:
+            return np.zeros(len(next(iter(columns.values()))), dtype=np.int64)
         if self.label_columns == (WEAVER_LABEL,):
             with np.errstate(invalid="ignore"):
                 return np.where(np.isfinite(columns[WEAVER_LABEL]), columns[WEAVER_LABEL], -1).astype(
@@ -183,10 +199,16 @@ class ScoreFile:
         return np.where(num_set == 1, flags.argmax(axis=0), -1)
 
 
-def recognise(info: FileInfo) -> ScoreFile:
-    """Find the scores, labels and observers of a prediction file of partt or weaver."""
+def recognise(info: FileInfo, provenance: Provenance | None = None) -> ScoreFile:
+    """Find the scores, labels, regressions and observers of a prediction file of partt or weaver.
+
+    `provenance` is its note. In files without one, columns x and true_x are a regression.
+    """
     columns = [name for name in info.branches if name.startswith(SCORE)]
     by_class = {_class_of(name.removeprefix(SCORE), info): name for name in columns}
+    regressions = _regressions(info, provenance)
+    if not by_class and regressions:
+        return ScoreFile(info, {}, (), _numbers(info, _NOT_OBSERVERS), regressions, provenance)
     if not by_class:
         hint = (
             "its scores have no class names: write them as ROOT"
@@ -215,12 +237,23 @@ def recognise(info: FileInfo) -> ScoreFile:
     else:
         raise DataError(f"{info.where} has labels of some classes, but no {LABEL}{missing[0]}")
     known = {*columns, *(label for found in candidates.values() for label in found), *_NOT_OBSERVERS}
-    observers = tuple(
+    return ScoreFile(info, by_class, labels, _numbers(info, known), regressions, provenance)
+
+
+def _numbers(info: FileInfo, known: set[str]) -> tuple[str, ...]:
+    """Return the columns with one number for each jet that are not known otherwise."""
+    return tuple(
         name
         for name, kind in info.branches.items()
         if name not in known and is_number_type(kind) and not kind.endswith("[]")
     )
-    return ScoreFile(info, by_class, labels, observers)
+
+
+def _regressions(info: FileInfo, provenance: Provenance | None) -> tuple[Task, ...]:
+    if provenance is not None:
+        return tuple(task for task in provenance.tasks if task.is_regression and task.name in info.branches)
+    names = [name for name in _numbers(info, _NOT_OBSERVERS) if name == column_name(name)]
+    return tuple(Task(name=name, kind="value", target=name) for name in names if f"{TRUE}{name}" in names)
 
 
 def _class_of(name: str, info: FileInfo) -> str:

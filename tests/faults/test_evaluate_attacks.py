@@ -20,10 +20,17 @@ from partt.errors import ConfigError, DataError
 from partt.evaluation.corrections import to_correctionlib
 from partt.evaluation.evaluate import evaluate
 from partt.evaluation.figures.style import house_style
-from partt.evaluation.jets import scores_from_arrays
+from partt.evaluation.jets import needed_columns, scores_from_arrays
 from partt.evaluation.json_files import metrics_json, working_points_json
+from partt.evaluation.regression_formats import (
+    regressions_csv,
+    regressions_latex,
+    regressions_markdown,
+    shown_rows,
+)
 from partt.evaluation.report import draw_figures, render
 from partt.evaluation.table_formats import to_csv, to_latex, to_markdown
+from partt.model.tasks import Task
 
 NUM_ATTACKS = int(os.environ.get("PARTT_ATTACKS", "200"))
 DRAWN = 25  # one attack of so many has its figures drawn
@@ -143,10 +150,63 @@ def attack(seed: int):
     return call
 
 
+def numbers_of(random: np.random.Generator, num_jets: int):
+    """Return predictions, true values or a variable; harmless ones, more often than not."""
+    values = random.normal(1, 0.2, num_jets)
+    kind = random.integers(0, 20)
+    some = random.uniform(size=num_jets) < 0.5
+    return {
+        0: lambda: np.where(some, random.choice([np.nan, np.inf, -np.inf]), values),
+        1: lambda: np.full(num_jets, np.nan),
+        2: lambda: np.zeros(num_jets),
+        3: lambda: -values,
+        4: lambda: values * random.choice([1e-300, 1e300, 1e-45, 1e38]),
+        5: lambda: np.where(np.arange(num_jets) == 0, random.choice([1e300, -1e300, 0]), values),
+        6: lambda: values.astype(np.float16),
+        7: lambda: random.integers(0, 2, num_jets),
+        8: lambda: np.full(num_jets, random.choice([1.0, 1e-320, -3e38])),
+        9: lambda: random.standard_cauchy(num_jets),
+    }.get(int(kind), lambda: values)()
+
+
+def regression_attack(seed: int):
+    """Return a call of evaluate() with one or two regressions, with or without classes."""
+    random = np.random.default_rng(10**6 + seed)
+    num_jets = int(random.choice([0, 1, 2, 9, 60, 200, 700]))
+    num_classes = int(random.choice([0, 2, 3]))
+    kind = random.choice(["value", "gaussian", "quantiles"])
+    quantiles = [(0.16, 0.5, 0.84), (0.5,), (0.9, 0.1, 0.025), (0.3,)][int(random.integers(0, 4))]
+    tasks = [
+        Task(
+            name=name,
+            kind=kind,
+            target=str(random.choice(["t", "$a$", "<script>alert(1)</script>", "x" * 200])),
+            quantiles=quantiles if kind == "quantiles" else (),
+            factor_of=str(random.choice(["", "jet_mass"])),
+            unit=str(random.choice(["", "GeV", "$", "%"])),
+        )
+        for name in ("a", "=b")[: random.integers(1, 3)]
+    ]
+    columns = {name: numbers_of(random, num_jets) for task in tasks for name in needed_columns(task)}
+    columns |= {"jet_pt": observer_of(random, num_jets), "soft": numbers_of(random, num_jets)}
+    labels = random.integers(0, max(1, num_classes), num_jets)
+    weights = weights_of(random, num_jets) if random.uniform() < 0.5 else None
+    options = {"bins": bins_of(random), "baselines": {"a": ["soft"]} if random.uniform() < 0.5 else None}
+
+    def call():
+        scores = np.zeros((num_jets, 0)) if num_classes == 0 else scores_like(random, labels, num_classes)
+        names = ["QCD", "<b>", "c"][:num_classes]
+        found = scores_from_arrays(names, scores, labels, weights, columns, regressions=tasks)
+        return evaluate(found, **options)
+
+    return call
+
+
+@pytest.mark.parametrize("make", [attack, regression_attack])
 @pytest.mark.parametrize("first", range(0, NUM_ATTACKS, DRAWN))
-def test_a_result_or_one_clear_line(first):
+def test_a_result_or_one_clear_line(first, make):
     for seed in range(first, min(first + DRAWN, NUM_ATTACKS)):
-        found = outcome(attack(seed))
+        found = outcome(make(seed))
         if isinstance(found, str):
             assert "\n" not in found, seed
             assert len(found) < 2000, seed
@@ -165,10 +225,12 @@ def outcome(call):
 
 def check_outputs(found, *, draw: bool) -> None:
     main_summary = found.main
-    assert np.isfinite(main_summary.predictions.accuracy)
     content = json.loads(metrics_json(found, {}))
-    assert content["table"][0]["results"][0]["value"] is not None
-    for row in csv.reader(io.StringIO(to_csv(found.table))):
+    if main_summary.classification:
+        assert np.isfinite(main_summary.classification.predictions.accuracy)
+        assert content["table"][0]["results"][0]["value"] is not None
+    tables = found.regression_tables
+    for row in csv.reader(io.StringIO(to_csv(found.table) + regressions_csv(tables))):
         for cell in row:
             try:
                 float(cell)
@@ -176,6 +238,9 @@ def check_outputs(found, *, draw: bool) -> None:
                 assert not cell.startswith(("=", "+", "-", "@")), cell
     assert to_markdown(found.table).count("\n") == len(found.table.rows) + 4
     to_latex(found.table)
+    lines = sum(len(shown_rows(table)) for table in tables)
+    assert lines <= regressions_markdown(tables).count("\n") <= lines + 20 * len(tables)
+    regressions_latex(tables)
     if main_summary.discriminants:
         json.loads(working_points_json(main_summary, "m"))
         json.loads(to_correctionlib(main_summary))

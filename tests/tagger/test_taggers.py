@@ -55,7 +55,7 @@ def test_the_accuracy_on_the_sample_is_that_of_the_card(name, tmp_path):
     assert num_jets == 900
     expected = facts.accuracy.value
     error = math.hypot(math.sqrt(expected * (1 - expected) / num_jets), facts.accuracy.error)
-    assert abs(found.predictions.accuracy - expected) < 3 * error
+    assert abs(found.classification.predictions.accuracy - expected) < 3 * error
 
 
 def test_partt_taggers_lists_what_it_ships(capsys):

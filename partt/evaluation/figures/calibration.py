@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.style import colour
-from partt.evaluation.summary import Summary
+from partt.evaluation.summary import ClassificationSummary
 
 CAPTION = (
     "How often the class with the highest score is the true one. "
@@ -13,7 +13,7 @@ CAPTION = (
 )
 
 
-def draw_calibration(summary: Summary) -> Drawing:
+def draw_calibration(summary: ClassificationSummary) -> Drawing:
     """Draw accuracy against the highest score; below, the distribution of that score."""
     calibration = summary.predictions.calibration
     figure = Figure(figsize=(6.0, 5.6), layout="constrained")

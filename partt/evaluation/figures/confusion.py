@@ -6,12 +6,12 @@ from matplotlib.figure import Figure
 
 from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.style import MAX_DRAWN, plain
-from partt.evaluation.summary import Summary
+from partt.evaluation.summary import ClassificationSummary
 
 CAPTION = "The class with the highest score. Rows add up to 100 %."
 
 
-def draw_confusion(summary: Summary) -> Drawing:
+def draw_confusion(summary: ClassificationSummary) -> Drawing:
     """Draw the matrix in per cent of each row; classes without jets have no row."""
     names = summary.class_names
     fractions = summary.predictions.normalised

@@ -14,7 +14,13 @@ from partt.evaluation.summary import DiscriminantSummary
 from partt.evaluation.working_points import BinnedEfficiency, Request
 
 MAX_LINES = 60  # edges of bins that are drawn as lines
-LABELS = {"jet_pt": r"jet $p_T$ [GeV]", "jet_eta": r"jet $\eta$", "jet_sdmass": r"jet $m_{SD}$ [GeV]"}
+LABELS = {
+    "jet_pt": r"jet $p_T$ [GeV]",
+    "jet_eta": r"jet $\eta$",
+    "jet_mass": r"jet mass [GeV]",
+    "jet_sdmass": r"jet $m_{SD}$ [GeV]",
+    "jet_nparticles": "particles in the jet",
+}
 CAPTION = (
     "At the first working point of each discriminant. Points in the same bin are drawn side by side; "
     "arrows are lower limits, where no background jet passes."

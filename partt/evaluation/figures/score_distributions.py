@@ -7,12 +7,12 @@ from matplotlib.ticker import FixedLocator
 
 from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.style import MAX_DRAWN, colour, grid_shape, line, panels, plain
-from partt.evaluation.summary import Summary
+from partt.evaluation.summary import ClassificationSummary
 
 CAPTION = "Each score for jets of all true classes; its own class is filled."
 
 
-def draw_scores(summary: Summary) -> Drawing:
+def draw_scores(summary: ClassificationSummary) -> Drawing:
     """Draw a panel for each score: its own class filled, other classes as lines."""
     import mplhep  # noqa: PLC0415 - takes seconds to import
 
@@ -51,7 +51,7 @@ def draw_scores(summary: Summary) -> Drawing:
     return Drawing("scores", "Scores", CAPTION, figure)
 
 
-def _add_legend(figure: Figure, summary: Summary) -> None:
+def _add_legend(figure: Figure, summary: ClassificationSummary) -> None:
     present = [
         number for number, name in enumerate(summary.class_names[:MAX_DRAWN]) if summary.num_jets[name]
     ]
