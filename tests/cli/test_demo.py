@@ -8,28 +8,28 @@ import numpy as np
 import pytest
 
 import partt
-from forked_commands import run_partt, start_partt
-from partt.cli import demo
 from partt.cli.demo import demo_commands
 from partt.cli.main import main, parse
 from partt.data.files.tables import inspect_file, read_columns
 from partt.errors import ConfigError
 from partt.sample.split import split_sample
 
-
-def short_demo() -> None:
-    """Let the demo train for two epochs instead of fifteen."""
-    commands = demo_commands
-    demo.demo_commands = lambda out: [
-        [*words, "--set", "epochs=2"] if words[0] == "train" else words for words in commands(out)
-    ]
+# The demo with two epochs instead of fifteen.
+SHORT_DEMO = """
+import sys
+from partt.cli import demo, main
+commands = demo.demo_commands
+demo.demo_commands = lambda out: [
+    [*words, "--set", "epochs=2"] if words[0] == "train" else words for words in commands(out)
+]
+sys.exit(main.main())
+"""
 
 
 @pytest.mark.slow
 def test_an_interrupted_demo_continues_and_ends_with_report_and_commands(tmp_path):
-    words = ["demo", "--offline"]
-    options = {"prepare": short_demo, "cwd": tmp_path, "stdout": subprocess.PIPE, "text": True}
-    with start_partt(words, **options) as process:
+    command = [sys.executable, "-c", SHORT_DEMO, "demo", "--offline"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         lines = []
         for line in process.stdout:
             lines.append(line)
@@ -39,7 +39,7 @@ def test_an_interrupted_demo_continues_and_ends_with_report_and_commands(tmp_pat
     assert lines[0].startswith("demo/offline/jets: 630 jets of the sample for training, 270 for testing")
     assert lines[-1] == "`partt demo --offline` continues from here\n"
 
-    result = run_partt(words, **options, stderr=subprocess.PIPE)
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert "resuming after step" in result.stdout
     lines = result.stdout.splitlines()
