@@ -17,7 +17,7 @@ from partt.data.config.labels import ParticleLabels
 from partt.data.jagged import Array, Jagged
 from partt.data.jet_batch import JetBatch, ParticleClasses
 from partt.data.standardization import standardize, variables_to_fit
-from partt.data.variables import Variables
+from partt.data.variables import Variables, class_numbers
 from partt.errors import ConfigError, DataError
 from partt.jet_inputs import Collection, JetInputs
 
@@ -186,7 +186,7 @@ def _particle_classes(
             f"one for each particle in {labels.collection}"
         )
     values = _kept(variables, labels.value, column, layout)
-    numbers = np.where(np.isin(values, np.arange(len(labels.names))), values, -1).astype(np.int64)
+    numbers = class_numbers(values, len(labels.names))
     return ParticleClasses(torch.from_numpy(numbers), torch.from_numpy(layout.offsets))
 
 

@@ -181,6 +181,14 @@ def labels_of(config: DataConfig, variables: Variables, *, strict: bool = True) 
     return np.where(wrong, -1, flags.argmax(axis=1))
 
 
+def class_numbers(values: Array, num_classes: int) -> npt.NDArray[np.int64]:
+    """Return values that are numbers of classes, and -1 for all others."""
+    is_number = np.isin(values, np.arange(num_classes))
+    numbers = np.where(is_number, values, 0).astype(np.int64)
+    numbers[~is_number] = -1  # not before: in a column without signs it would be 255
+    return numbers
+
+
 def targets_of(
     config: DataConfig, variables: Variables, names: Sequence[str] | None = None
 ) -> npt.NDArray[np.float32] | None:
@@ -265,13 +273,12 @@ def _numbered_labels(
 ) -> npt.NDArray[np.int64]:
     values = variables.per_jet(name)
     num_classes = len(config.class_names)
-    wrong = ~np.isin(values, np.arange(num_classes))
+    labels = class_numbers(values, num_classes)
+    wrong = labels < 0
     if strict and wrong.any():
         jet = int(wrong.argmax())
         raise DataError(
             f"{variables.url}, entry {variables.entries[jet]}: the label {name} is {values[jet]}; with "
             f"{num_classes} classes it must be a whole number from 0 to {num_classes - 1}"
         )
-    labels = np.where(wrong, 0, values).astype(np.int64)  # -1 is not a number of unsigned types
-    labels[wrong] = -1
     return labels

@@ -193,9 +193,11 @@ class Tasks(Record):
             if name == CLASSES or name in self.regressions:
                 owner = "the classes" if name == CLASSES else "a regression"
                 raise KeyFault(("particles", name), f"this name is taken by {owner}: choose another")
+        for kind, names in (("regressions", self.regressions), ("particles", self.particles)):
+            for name in names:
+                if hasattr(nn.ModuleDict(), name):
+                    raise KeyFault((kind, name), "torch cannot give a head this name: choose another")
         for name, task in self.regressions.items():
-            if hasattr(nn.ModuleDict(), name):
-                raise KeyFault(("regressions", name), "torch cannot give a head this name: choose another")
             if task.per_class and not self.classification.weight:
                 raise KeyFault(
                     ("regressions", name, "per_class"),

@@ -24,6 +24,7 @@ from partt.data.files.lists import InputFile
 from partt.data.files.tables import inspect_file
 from partt.data.jagged import Jagged
 from partt.data.jet_batch import JetBatch, concatenate
+from partt.data.packing import pack
 from partt.data.reading.batches import training_batches
 from partt.data.reading.jet_index import build_index
 from partt.data.reading.jet_source import open_source, read_chunk
@@ -147,14 +148,22 @@ def test_class_numbers_of_any_type(dtype, tmp_path):
         root["tree"].extend(columns)
     text = """\
 inputs: {pf_features: {length: 9, vars: [part_px]}}
-labels: {type: custom, value: {truth: number}}
-"""
+labels:
+  type: custom
+  value: {truth: number}
+  particles: {kind: {value: "np.TYPE(part_px)", names: [none, one, two]}}
+""".replace("TYPE", dtype)
     config = parse_record(text, DataConfig, "config")
     info = inspect_file(str(file))
     assert name_classes(config, [info]).class_names == ("class_0", "class_1", "class_2")
     two = name_classes(config, (), ["a", "b"])
     variables = read_variables(two, names_for(two, "train"), info, 0, 3)
     assert labels_of(two, variables, strict=False).tolist() == [-1, 0, 1]
+    assert pack(two, variables, particle_labels=["kind"]).particle_labels["kind"].numbers.tolist() == [
+        1,
+        2,
+        -1,
+    ]
 
 
 def test_a_float_is_no_class_number(files, tmp_path):

@@ -50,6 +50,7 @@ def test_overrides_change_keys(recipe_file):
         ("epochs=null", "give either epochs or steps"),
         ("class_names=[b, c, b]", "class_names.*duplicate name 'b'"),
         ("tasks.regressions={type: {}}", "tasks.regressions.type: .*choose another"),
+        ("tasks.particles={type: {}}", "tasks.particles.type: .*choose another"),
         ("model.name=prt", "no network 'prt'"),
         ("model.settings.widht=3", "widht"),
         ("batch_size.x=3", "batch_size has no keys inside"),
