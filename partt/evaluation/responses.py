@@ -29,6 +29,7 @@ MAX_WITHOUT_RATIO = 0.01  # of the true values may be zero or negative; with mor
 NOT_KNOWN = "true value is not known"
 NOT_FINITE = "prediction is not finite"
 NOT_POSITIVE = "true value is not positive"
+LARGEST = 1e100  # what is larger counts as infinite: sums and differences of the rest are finite
 SCORE_EDGES = np.linspace(0, 1, 11)
 PULL_EDGES = np.linspace(-5, 5, 51)
 TRUE_BINS = 8
@@ -198,7 +199,7 @@ def plan_responses(
     ranges = []
     for values in (jets.predicted, *(jets.column(name) for name in baselines)):
         responses = _responses(values[::every], true, is_ratio=is_ratio)
-        known = responses[np.isfinite(responses)]
+        known = responses[_is_finite(responses)]
         if len(known):
             low, middle, high = np.quantile(known, LEVELS)
             reach = RESPONSE_WIDTHS * (high - low) / 2
@@ -244,11 +245,11 @@ def _target_jets(scores: ScoresByClass, task: Task, *, is_ratio: bool) -> _Targe
     factor = 1.0 if columns.variable is None else _joined(scores, columns.variable)
     with np.errstate(over="ignore", invalid="ignore"):
         true, predicted = (_joined(scores, name) * factor for name in (columns.true, columns.value))
-    is_finite = np.isfinite(predicted)
+    is_finite = _is_finite(predicted) & _is_finite(_responses(predicted, true, is_ratio=is_ratio))
     for name in (columns.low, columns.high, *columns.quantiles.values()):
         if name is not None:
-            is_finite &= np.isfinite(_joined(scores, name))
-    keep = np.isfinite(true)
+            is_finite &= _is_finite(_joined(scores, name))
+    keep = _is_finite(true)
     left_out = {NOT_KNOWN: len(true) - int(np.count_nonzero(keep))}
     for reason, good in ((NOT_POSITIVE, true > 0 if is_ratio else keep), (NOT_FINITE, is_finite)):
         left_out[reason] = int(np.count_nonzero(keep & ~good))
@@ -272,6 +273,10 @@ def _joined(scores: ScoresByClass, name: str) -> Floats:
     return np.concatenate([jets.observers[name] for jets in scores.jets]).astype(np.float64)
 
 
+def _is_finite(values: Floats) -> Bools:
+    return np.abs(values) < LARGEST
+
+
 def _responses(predicted: Floats, true: Floats, *, is_ratio: bool) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return predicted / true if is_ratio else predicted - true
@@ -280,7 +285,7 @@ def _responses(predicted: Floats, true: Floats, *, is_ratio: bool) -> Floats:
 def _summarise_baseline(jets: _TargetJets, name: str, plan: ResponsePlan) -> ResponseSummary:
     """Take a variable for the prediction; jets where it is not finite are left out of this alone."""
     values = jets.column(name)
-    is_finite = np.isfinite(values)
+    is_finite = _is_finite(values) & _is_finite(_responses(values, jets.true, is_ratio=plan.is_ratio))
     keep = jets.keep.copy()
     keep[keep] = is_finite
     weights = None if jets.weights is None else jets.weights[is_finite]
@@ -386,7 +391,7 @@ def _pulls(jets: _TargetJets) -> PullSummary:
     width = (high - low) / 2
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         pulls = (true - mean) / width
-    is_known = (width > 0) & np.isfinite(pulls)
+    is_known = (width > 0) & _is_finite(pulls)
     cells = np.where(is_known, 0, -1)
     sample = SortedSample(np.where(is_known, pulls, 0.0), jets.weights)
     return PullSummary(
