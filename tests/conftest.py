@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -15,6 +16,9 @@ FIXTURES = Path(__file__).parent / "fixtures"
 os.environ["OMP_NUM_THREADS"] = "1"  # of torch, in child processes too; tests run in parallel instead
 # Threads that wait for others sleep: in a small training on busy cores, most of the CPU time went into waiting.
 os.environ["OMP_WAIT_POLICY"] = "passive"
+# Jobs in the background and under nohup ignore these, and so would the processes that tests signal.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -83,7 +87,9 @@ def one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     from partt.evaluation import report
     from partt.evaluation.figures.confusion import draw_confusion
 
-    monkeypatch.setattr(report, "draw_figures", lambda found, _epochs: [draw_confusion(found.main)])
+    monkeypatch.setattr(
+        report, "draw_figures", lambda found, _epochs: [draw_confusion(found.main.classification)]
+    )
 
 
 @pytest.fixture(scope="session")

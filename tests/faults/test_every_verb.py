@@ -140,7 +140,9 @@ def quick(monkeypatch, inputs, request):
     if getattr(request.node, "callspec", None) and request.node.callspec.params.get("verb") == "export":
         model = request.getfixturevalue("traced")
         monkeypatch.setattr(export_module, "trace", lambda *_: deepcopy(model))
-    monkeypatch.setattr(report, "draw_figures", lambda found, _epochs: [draw_confusion(found.main)])
+    monkeypatch.setattr(
+        report, "draw_figures", lambda found, _epochs: [draw_confusion(found.main.classification)]
+    )
     commands = demo.demo_commands
 
     def short(out):

@@ -214,7 +214,7 @@ import sys
 from partt.cli.main import main
 from partt.evaluation import report
 from partt.evaluation.figures.confusion import draw_confusion
-report.draw_figures = lambda found, epochs: [draw_confusion(found.main)]
+report.draw_figures = lambda found, epochs: [draw_confusion(found.main.classification)]
 """
 
 
