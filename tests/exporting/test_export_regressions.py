@@ -17,6 +17,8 @@ from partt.prediction.predict import predict
 from partt.tagger.onnx_file import fingerprint, load_onnx_tagger
 from prediction_jobs import columns
 
+pytestmark = pytest.mark.slow  # two exports
+
 
 @pytest.fixture(scope="module")
 def tagger():
