@@ -10,7 +10,7 @@ train() { # name, further options
   for seed in 1 2 3; do
     partt train jetclass_mass_regression --train "$sample"/masses_train/*_00[01].root --val "$sample/masses_val/*.root" --seed "$seed" \
       --out "$folder/$1_$seed" --threads 1 --resume --set model.name=part_xs \
-      --set optimizer.lr=2e-3 --set epochs=5 "${@:2}"
+      --set optimizer.lr=2e-3 --set epochs=4 "${@:2}"
     partt predict --tagger "$folder/$1_$seed" "$sample/masses_test/*.root" --out "$folder/scores_$1/$seed"
   done
 }
