@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection
 from typing import Any, TypeAlias
 
 from partt.errors import OutputError
@@ -17,6 +18,7 @@ from partt.simulation.production import FileProgress, FileTask, Production, make
 
 ShouldStop: TypeAlias = Callable[[], bool]
 POLL = 0.2  # seconds between checks for complete files or a request to stop
+GRACE = 30.0  # seconds in which a worker ends after it was asked to
 
 Finished: TypeAlias = Iterator[tuple[FileTask, FileEntry]]
 
@@ -81,6 +83,7 @@ def _make_in_processes(
 ) -> Finished:
     """Make the files in local processes; the first failure stops all of them."""
     context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
     with signals_blocked():  # until a worker leaves them to this process
         reports, stop = context.Queue(), context.Event()
         pool = ProcessPoolExecutor(
@@ -89,6 +92,7 @@ def _make_in_processes(
         pending: dict[Future[FileEntry], FileTask] = {
             pool.submit(_make_in_worker, production, task): task for task in tasks
         }
+    workers = set(multiprocessing.active_children()) - others
     try:
         while pending:
             if should_stop():
@@ -99,10 +103,17 @@ def _make_in_processes(
                 yield pending[future], future.result()
                 del pending[future]
     except BrokenProcessPool as error:
+        if should_stop():
+            raise StoppedError from error
         raise OutputError("a worker process died (killed, or out of memory)") from error
     finally:
         stop.set()
-        pool.shutdown(wait=True, cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            # A signal that a worker received while it was starting may have hidden that of the pool.
+            while not connection.wait([worker.sentinel], GRACE):
+                worker.terminate()
+        pool.shutdown(wait=True)
 
 
 def _forward(reports: Any, progress: FileProgress) -> None:
