@@ -25,7 +25,7 @@ from training_jobs import tiny_recipe
 
 NUM_FILES = 150
 BYTES_PER_FILE = 4000  # of memory: the cache then has room for 16 000 files
-FEW_DESCRIPTORS = 40
+FEW_DESCRIPTORS = 25  # beside those that the process has
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,13 @@ def open_small_files(folder):
     return open_job(tiny_recipe(), config, expand_files([f"{folder}/*.root"]), 0.25, seed=1)
 
 
+def limit_descriptors(more):
+    used = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + more, used + more))
+
+
 def read_all(folder):
-    resource.setrlimit(resource.RLIMIT_NOFILE, (FEW_DESCRIPTORS, FEW_DESCRIPTORS))
+    limit_descriptors(FEW_DESCRIPTORS)
     FILE_CACHE.trees.clear()
     FILE_CACHE.trees.max_bytes = NUM_FILES * BYTES_PER_FILE
     parsed = []
@@ -74,8 +79,7 @@ def test_every_file_is_parsed_once_with_few_descriptors(small_files):
 def read_with_too_many_readers(folder):
     torch.set_num_threads(1)
     job = open_small_files(folder)
-    used = len(list(Path("/proc/self/fd").iterdir()))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 12, used + 12))
+    limit_descriptors(12)
     stream = training_batches(job.train, job.train_index, batch_size=16, seed=1, num_workers=12)
     try:
         with dead_readers_reported():
