@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytorch_optimizer  # noqa: F401 - all that commands import: loaded once, not in every process
+import torch
 
 import partt.evaluation.evaluate
 import partt.prediction.predict
@@ -33,6 +34,10 @@ def start_forked(work: Callable[[], int], **options: Any) -> "subprocess.Popen[A
                     os.close(descriptor)
             for number in (signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
+            torch.set_num_threads(1)
+            torch.set_num_threads = lambda _: (
+                None
+            )  # a fork has none of OpenMP's threads, and would wait for them
             sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
             code = work()
         except BaseException:  # noqa: BLE001 - as an interpreter does it
