@@ -72,6 +72,17 @@ def write_scores(path, seed: int) -> None:
     write_table(path, {f"score_{name}": scores[i] for i, name in enumerate(CLASSES)} | flags | observers)
 
 
+def write_regression(path) -> None:
+    """Write a regression of the mass, with its true values."""
+    jets, random = make_jets(300, CLASSES), np.random.default_rng(0)
+    true = random.uniform(0.8, 1.2, 300)
+    columns = {name: jets[name] for name in ("jet_pt", "jet_sdmass")} | {
+        "mass_factor": true * random.normal(1, 0.1, 300),
+        "true_mass_factor": true,
+    }
+    write_table(path, {name: np.asarray(values, dtype=np.float32) for name, values in columns.items()})
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Return a folder with the files that the docs speak of."""
@@ -89,6 +100,8 @@ def files(tmp_path_factory):
     write_pfnano(here / "pfnano.root")
     for seed, name in enumerate(["part", "particlenet"]):
         write_scores(here / f"scores/{name}.root", seed)
+    (here / "regressions").mkdir()
+    write_regression(here / "regressions/mass.root")
     (here / "files.txt").write_text("TTBar:data/TTBar_*.root\nZJets:data/ZJets_*.root\n")
     shutil.copy(FIXTURES / "part_small_weaver04.pt", here / "ParT_full.pt")
     for name in ("train", "val"):
