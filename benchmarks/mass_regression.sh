@@ -2,7 +2,7 @@
 # The mass of H, W and Z jets: widths against soft drop's in bins of pT, and the peak of masses that training never saw.
 # usage: benchmarks/mass_regression.sh SAMPLE FOLDER    (SAMPLE: made by large_sample.sh)
 # The numbers for all jets in bins, and for each class, go to benchmarks/mass_regression.csv.
-# If interrupted, rerun the same command: it resumes. Training takes half an hour on one core.
+# If interrupted, rerun the same command: it resumes. Training took 35 minutes on one core of a busy machine.
 set -euo pipefail
 sample=$1
 folder=$2
@@ -20,7 +20,7 @@ partt train jetclass_mass_regression --train "$sample/masses_train/*.root" --val
 for jets in masses_test val; do # varied masses; H at 125 GeV, inside the window
   partt predict --tagger "$folder/run" "$sample/$jets/*.root" --out "$folder/predictions_$jets"
   partt evaluate "$folder/predictions_$jets/*.root" --name part_s --run "$folder/run" --out "$folder/report_$jets" \
-    --baseline mass_factor=jet_sdmass --bins true_mass=30,60,90,115,135,165,200,250 --bins jet_pt=500,600,700,850,1000
+    --baseline mass_factor=jet_sdmass --bins true_mass=30,60,90,115,135,165,200,250 jet_pt=500,600,700,850,1000
 done
 awk -F, '$1 == "target" || ($1 ~ /^mass_factor/ && ($6 == "" || $7 == ""))' "$folder/report_masses_test/regressions.csv" \
   > "$here/mass_regression.csv"

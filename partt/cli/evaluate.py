@@ -22,7 +22,6 @@ examples:
   partt evaluate seed1.root seed2.root seed3.root --name ParT --out report     (same jets: seeds)
   partt evaluate scores.root --signal Hbb Hcc --background QCD:0.9,Zqq:0.1 --out report
   partt evaluate scores.root --working-points eps_s=0.5,0.8 eps_b=0.01 --bins jet_pt=500,750,1000 --out report
-
   partt evaluate masses.root --baseline mass_factor=jet_sdmass --bins jet_pt=500,750,1000 --out report
 
 The folder gets report.html (one file, works offline), figures as PDF and PNG, table.md, table.tex,

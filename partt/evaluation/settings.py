@@ -14,7 +14,6 @@ from partt.evaluation.passing import Floats
 from partt.evaluation.presets import QuotedDiscriminant
 from partt.evaluation.responses import ResponsePlan, plan_responses, target_title
 from partt.evaluation.working_points import Request
-from partt.model.task_columns import task_columns
 from partt.model.tasks import Task
 
 DEFAULT_OBSERVERS = ("jet_pt", "jet_eta")
@@ -153,8 +152,7 @@ def plan_regressions(
     plans = dict(known)
     for task in scores.regressions:
         if target_title(task) not in plans:
-            variable = task_columns(task).variable
-            usual = [variable] if variable is not None else []
+            usual = [task.factor_of] if task.factor_of else []
             others = list(dict.fromkeys([*usual, *baselines_of(task, baselines)]))
             plan = plan_responses(scores, task, others, all_bins)
             if plan is not None:

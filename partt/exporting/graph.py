@@ -15,9 +15,8 @@ from partt.errors import ConfigError
 from partt.exporting.formulas import TorchVariables
 from partt.jet_inputs import PaddedCollection, PaddedInputs
 from partt.model.config_types import CLASSES
-from partt.model.network import Network, Outputs
+from partt.model.network import Network
 from partt.model.task_columns import predicted_columns
-from partt.model.tasks import Task
 from partt.tagger.onnx_inputs import count_name, mask_name, particle_axes, raw_branches
 from partt.tagger.tagger_file import TorchTagger, reference_inputs
 
@@ -56,7 +55,7 @@ class RawTagger(nn.Module):
             {name: _jet_group(group, variables, masks) for name, group in self.config.jet_groups.items()},
         )
         outputs = self.network.forward_padded(jets)
-        predictions = _predictions(self.regressions, self.class_names, outputs)
+        predictions = predicted_columns(self.regressions, self.class_names, outputs)
         corrected = [
             predictions[task.name] * _as_type(variables[task.factor_of], torch.float32)
             for task in self.regressions
@@ -99,15 +98,7 @@ class StandardisedTagger(nn.Module):
         }
         outputs = self.network.forward_padded(PaddedInputs(collections, jet_features))
         scores = [outputs[CLASSES].softmax(dim=1)] if self.class_names else []
-        return (*scores, *_predictions(self.regressions, self.class_names, outputs).values())
-
-
-def _predictions(tasks: Sequence[Task], class_names: Sequence[str], outputs: Outputs) -> dict[str, Tensor]:
-    """Return the predictions (N,) of all regressions by column."""
-    columns: dict[str, Tensor] = {}
-    for task in tasks:
-        columns |= predicted_columns(task, class_names, outputs)
-    return columns
+        return (*scores, *predicted_columns(self.regressions, self.class_names, outputs).values())
 
 
 def _collection(

@@ -15,7 +15,7 @@ from partt.data.packing import pack
 from partt.data.variables import Variables
 from partt.errors import NumericalError
 from partt.model.task_columns import task_columns
-from partt.tagger.inference import BatchScores
+from partt.tagger.inference import BatchScores, corrected_values
 from partt.tagger.onnx_file import run_session
 from partt.tagger.onnx_inputs import (
     Feed,
@@ -77,11 +77,8 @@ def torch_scores(tagger: TorchTagger, jets: Table) -> BatchScores:
     batch = pack(tagger.data_config, variables)
     with torch.inference_mode():
         scores = batch_scores(tagger, tagger.network(batch.inputs))
-    predictions = dict(scores.predictions)
-    for task in tagger.regressions:
-        if task.factor_of:
-            corrected = predictions[task.name] * variables.per_jet(task.factor_of)
-            predictions[str(task_columns(task).corrected)] = corrected
+    corrected = corrected_values(tagger.tasks, scores.predictions, variables)
+    predictions = {**scores.predictions, **corrected}
     bad = batch.bad.numpy()
     probabilities = np.where(bad[:, None], np.nan, scores.probabilities)
     return BatchScores(

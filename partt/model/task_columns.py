@@ -1,4 +1,4 @@
-"""Columns of regressions: what predictions are called in prediction files, events and exported taggers.
+"""Names of what taggers predict, in prediction files, events and exported taggers; mostly of regressions.
 
 Axes: B jets, C classes, K numbers that describe a target.
 """
@@ -13,6 +13,8 @@ from partt.model.tasks import Task
 if TYPE_CHECKING:  # evaluation, which reads these columns, does without torch
     from torch import Tensor
 
+SCORE = "score_"  # + class
+SOFTMAX = "softmax"  # all scores, in exported taggers with standardised inputs
 CORRECTED = "_corrected"  # after the name of the variable
 TRUE = "true_"  # + target
 
@@ -66,9 +68,19 @@ def task_columns(task: Task, class_names: Sequence[str] = ()) -> TaskColumns:
 
 
 def predicted_columns(
+    tasks: Sequence[Task], class_names: Sequence[str], outputs: "Mapping[str, Tensor]"
+) -> "dict[str, Tensor]":
+    """Return the predictions (B,) of all regressions by column, in units, from the outputs of all heads."""
+    columns: dict[str, Tensor] = {}
+    for task in tasks:
+        if task.is_regression:
+            columns |= _columns_of(task, class_names, outputs)
+    return columns
+
+
+def _columns_of(
     task: Task, class_names: Sequence[str], outputs: "Mapping[str, Tensor]"
 ) -> "dict[str, Tensor]":
-    """Return the predictions (B,) of a regression by column, in units, from the outputs of all heads."""
     names = task_columns(task, class_names)
     values = task.predictions(outputs).unbind(1)  # K
     columns = {names.value: values[task.central]}

@@ -28,15 +28,13 @@ import numpy.typing as npt
 from partt.data.files.info import FileInfo, is_number_type
 from partt.data.jagged import Array, Column, Table
 from partt.errors import ConfigError, DataError
-from partt.model.task_columns import TRUE, column_name, task_columns
+from partt.model.task_columns import SCORE, SOFTMAX, TRUE, column_name, task_columns
 from partt.model.tasks import Task
 from partt.scores.discriminants import VS, Discriminant
 from partt.scores.origin import Provenance
 from partt.scores.scores import Scores
 
-SCORE = "score_"  # + class
 LABEL = "label_"  # + class
-SOFTMAX = "softmax"  # all scores, in exported taggers with standardised inputs
 EMBEDDING = "embedding"
 SELECTED = "selected"
 BAD = "bad"

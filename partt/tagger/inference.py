@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -84,8 +84,8 @@ def score_jets(
     batches = length_batches(jets.lengths, np.flatnonzero(~jets.bad), rows_per_batch)
     class_names, num_jets = classes_of(config, tasks), len(selected)
     probabilities = np.full((num_jets, len(class_names)), np.nan)
-    columns = {task.name: task_columns(task, class_names) for task in tasks if task.is_regression}
-    predictions = {name: np.full(num_jets, np.nan) for item in columns.values() for name in item.predicted}
+    columns = [task_columns(task, class_names) for task in tasks if task.is_regression]
+    predictions = {name: np.full(num_jets, np.nan) for item in columns for name in item.predicted}
     embeddings = None
     if embedding_width is not None:
         embeddings = np.full((num_jets, embedding_width), np.nan, dtype=np.float32)
@@ -95,14 +95,22 @@ def score_jets(
             values[places[batch]] = scores.predictions[name]
         if embeddings is not None:
             embeddings[places[batch]] = scores.embeddings
-    for task in tasks:
-        if task.factor_of:
-            item = columns[task.name]
-            predictions[str(item.corrected)] = predictions[item.value] * variables.per_jet(task.factor_of)
+    predictions |= corrected_values(tasks, predictions, variables)
     bad = selected & ~np.isfinite(np.stack([*probabilities.T, *predictions.values()])).all(axis=0)
     for numbers in (probabilities, *predictions.values()):
         numbers[bad] = np.nan
     return TaggedJets(probabilities, predictions, embeddings, selected, bad)
+
+
+def corrected_values(
+    tasks: Sequence[Task], predictions: Mapping[str, npt.NDArray[Any]], variables: Variables
+) -> dict[str, npt.NDArray[Any]]:
+    """Return prediction x variable (N,) by column, where a target is a factor of a variable."""
+    return {
+        str(task_columns(task).corrected): predictions[task.name] * variables.per_jet(task.factor_of)
+        for task in tasks
+        if task.factor_of
+    }
 
 
 def classes_of(config: DataConfig, tasks: Sequence[Task]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from partt.data.config.data_config import DataConfig
 from partt.data.jet_batch import Positions
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError, ParttError
-from partt.model.task_columns import task_columns
+from partt.model.task_columns import SCORE, SOFTMAX, task_columns
 from partt.model.tasks import Task, classes_task, fault_of
 from partt.regular_files import read_bounded
 from partt.tagger.inference import BatchScores, Each, TaggedJets, classes_of, score_jets
@@ -37,8 +37,6 @@ from partt.tagger.tagger import Tagger
 SUFFIX = ".onnx"
 PRODUCER = "partt"
 FORMAT_VERSION = 2
-SCORE = "score_"  # + class
-SOFTMAX = "softmax"
 MAX_BYTES = 2**30
 CONTROL_FLOW = {"If", "Loop", "Scan", "SequenceMap"}
 SUBGRAPHS = {5, 10}  # types of attributes: GRAPH, GRAPHS

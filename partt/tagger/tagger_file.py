@@ -156,11 +156,8 @@ def batch_scores(tagger: TorchTagger, outputs: Outputs) -> BatchScores:
     probabilities = np.empty((num_jets, 0))
     if tagger.class_names:
         probabilities = outputs[CLASSES].double().softmax(dim=1).numpy()
-    predictions: dict[str, npt.NDArray[np.floating]] = {}
-    for task in tagger.regressions:
-        columns = predicted_columns(task, tagger.class_names, outputs)
-        predictions |= {name: values.numpy() for name, values in columns.items()}
-    return BatchScores(probabilities, predictions)
+    predictions = predicted_columns(tagger.tasks, tagger.class_names, outputs)
+    return BatchScores(probabilities, {name: values.numpy() for name, values in predictions.items()})
 
 
 class _NeededFile(Record):

@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,16 @@ def limit_descriptors(more):
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + more, used + more))
 
 
+@contextmanager
+def exit_by_error(text):
+    """End the process with 0 if the block raises a DataError with this text."""
+    try:
+        yield
+    except DataError as error:
+        os._exit(0 if text in str(error) else 1)
+    os._exit(2)
+
+
 def read_all(folder):
     limit_descriptors(FEW_DESCRIPTORS)
     FILE_CACHE.trees.clear()
@@ -81,12 +92,8 @@ def read_with_too_many_readers(folder):
     job = open_small_files(folder)
     limit_descriptors(12)
     stream = training_batches(job.train, job.train_index, batch_size=16, seed=1, num_workers=12)
-    try:
-        with dead_readers_reported():
-            next(stream)
-    except DataError as error:
-        os._exit(0 if "use fewer with --workers" in str(error) else 1)
-    os._exit(2)
+    with exit_by_error("use fewer with --workers"), dead_readers_reported():
+        next(stream)
 
 
 def test_more_readers_than_descriptors_is_a_clear_error(small_files):
@@ -106,12 +113,9 @@ def read_from_a_reader_that_was_killed(folder):
         child.kill()
         child.join()
         child.is_alive = lambda: True  # as in the first moment after a kill
-    try:
+    with exit_by_error("a process that reads jets has died"):
         for _ in range(20):
             next(stream)
-    except DataError as error:
-        os._exit(0 if "a process that reads jets has died" in str(error) else 1)
-    os._exit(2)
 
 
 def test_a_reader_killed_before_it_hands_its_jets_over_is_a_clear_error(small_files):

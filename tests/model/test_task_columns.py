@@ -83,7 +83,7 @@ OUTPUTS = {"classes": torch.tensor([[0.0, 1.0], [2.0, 0.0]])}  # argmax: 1, 0
 def test_numbers(item, outputs, expected):
     outputs = torch.tensor(outputs)
     scores = {"classes": OUTPUTS["classes"][: len(outputs)], "m": outputs}
-    found = predicted_columns(item, CLASSES, scores)
+    found = predicted_columns([item], CLASSES, scores)
     assert tuple(found) == task_columns(item, CLASSES).predicted == tuple(expected)
     for name, values in expected.items():
         assert found[name].tolist() == pytest.approx(values), name

@@ -1,6 +1,7 @@
 """What figures of regressions share: colours of models and baselines, panels, names of axes and files."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from partt.evaluation.figures.observer_dependence import LABELS
-from partt.evaluation.figures.style import MARKERS, MAX_DRAWN, colour, plain
+from partt.evaluation.figures.style import MARKERS, MAX_DRAWN, colour, grid_shape, panels, plain
 from partt.evaluation.passing import Floats
 from partt.evaluation.regression_table import Predictor, TargetResults
 
@@ -52,6 +53,16 @@ def drawn_groups(target: TargetResults) -> list[str]:
     filled = target.main.prediction.resolution.num_jets > 0
     names = [name for name, has_jets in zip(target.main.groups, filled, strict=True) if has_jets]
     return names[:MAX_DRAWN]
+
+
+def group_panels(groups: Sequence[str], width: float, height: float) -> tuple[Figure, list[tuple[Any, str]]]:
+    """Return a figure, and a panel with a title for each group of jets; sizes of a panel are in inches."""
+    rows, columns = grid_shape(len(groups))
+    figure = Figure(figsize=(1.6 + width * columns, 1.5 + height * rows), layout="constrained")
+    drawn = list(zip(panels(figure, len(groups), sharex=True), groups, strict=True))
+    for axes, group in drawn:
+        axes.set_title(plain(group))
+    return figure, drawn
 
 
 def file_key(name: str, kind: str, number: int) -> str:

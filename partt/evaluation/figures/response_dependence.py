@@ -11,6 +11,7 @@ from partt.evaluation.figures.predictors import (
     add_legend,
     drawn_groups,
     drawn_predictors,
+    group_panels,
     quantity_label,
     shifted_centres,
 )
@@ -56,13 +57,10 @@ def draw_response_dependence(target: TargetResults, key: str) -> Drawing:
 
 def draw_width_by_class(target: TargetResults, key: str, observer: str) -> Drawing:
     """Draw a panel of widths for each class."""
-    groups = drawn_groups(target)[1:]
-    rows, columns = grid_shape(len(groups))
-    figure = Figure(figsize=(1.6 + 2.9 * columns, 1.5 + 2.2 * rows), layout="constrained")
-    for axes, group in zip(panels(figure, len(groups), sharex=True), groups, strict=True):
+    figure, drawn = group_panels(drawn_groups(target)[1:], 2.9, 2.2)
+    for axes, group in drawn:
         _draw_bins(None, axes, target, observer, group)
         axes.set_ylim(bottom=0)
-        axes.set_title(plain(group))
     figure.supxlabel(_label(target, observer))
     figure.supylabel("width")
     add_legend(figure, target, points=True)

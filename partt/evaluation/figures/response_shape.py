@@ -1,15 +1,13 @@
 """Distribution of the response, by class: models and baselines."""
 
-from matplotlib.figure import Figure
-
 from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.predictors import (
     add_legend,
     drawn_groups,
     drawn_predictors,
+    group_panels,
     response_label,
 )
-from partt.evaluation.figures.style import grid_shape, panels, plain
 from partt.evaluation.regression_table import TargetResults, cell_at
 
 CAPTION = "Distribution by true class; w is half of the central 68 %, as in the table."
@@ -17,11 +15,9 @@ CAPTION = "Distribution by true class; w is half of the central 68 %, as in the 
 
 def draw_response_shape(target: TargetResults, key: str) -> Drawing:
     """Draw a panel for all jets and for each class."""
-    groups = drawn_groups(target)
-    rows, columns = grid_shape(len(groups))
-    figure = Figure(figsize=(1.6 + 2.7 * columns, 1.5 + 2.3 * rows), layout="constrained")
+    figure, drawn = group_panels(drawn_groups(target), 2.7, 2.3)
     edges = target.plan.response_edges
-    for axes, group in zip(panels(figure, len(groups), sharex=True), groups, strict=True):
+    for axes, group in drawn:
         highest, line = 0.0, 0
         for predictor, style in drawn_predictors(target):
             if group not in predictor.groups:
@@ -46,7 +42,6 @@ def draw_response_shape(target: TargetResults, key: str) -> Drawing:
         axes.axvline(target.plan.centre, color="#bbbbbb", linewidth=0.8, zorder=0)
         axes.set_xlim(edges[0], edges[-1])
         axes.set_ylim(0, 1.25 * highest or 1.0)
-        axes.set_title(plain(group))
     figure.supxlabel(response_label(target))
     figure.supylabel("fraction of jets")
     add_legend(figure, target, points=False)

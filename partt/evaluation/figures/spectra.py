@@ -1,11 +1,15 @@
 """Spectra of predictions beside those of true values: peaks before and after a correction."""
 
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from partt.evaluation.figures.drawing import Drawing
-from partt.evaluation.figures.predictors import add_legend, drawn_groups, drawn_predictors, quantity_label
-from partt.evaluation.figures.style import grid_shape, panels, plain
+from partt.evaluation.figures.predictors import (
+    add_legend,
+    drawn_groups,
+    drawn_predictors,
+    group_panels,
+    quantity_label,
+)
 from partt.evaluation.regression_table import TargetResults
 
 TRUE_COLOUR = "#d9d9d9"
@@ -14,11 +18,9 @@ CAPTION = "Predictions and baselines as lines, true values filled, by true class
 
 def draw_spectra(target: TargetResults, key: str) -> Drawing:
     """Draw a panel for all jets and for each class."""
-    groups = drawn_groups(target)
-    rows, columns = grid_shape(len(groups))
-    figure = Figure(figsize=(1.6 + 2.7 * columns, 1.5 + 2.3 * rows), layout="constrained")
+    figure, drawn = group_panels(drawn_groups(target), 2.7, 2.3)
     edges = target.plan.value_edges
-    for axes, group in zip(panels(figure, len(groups), sharex=True), groups, strict=True):
+    for axes, group in drawn:
         true = target.main.true_spectrum[target.main.groups.index(group)]
         axes.stairs(true, edges, fill=True, color=TRUE_COLOUR)
         highest = [float(true.max())]
@@ -29,7 +31,6 @@ def draw_spectra(target: TargetResults, key: str) -> Drawing:
                 highest.append(float(spectrum.max()))
         axes.set_xlim(edges[0], edges[-1])
         axes.set_ylim(0, _top(highest))
-        axes.set_title(plain(group))
     figure.supxlabel(quantity_label(target, "").strip())
     figure.supylabel("fraction of jets")
     add_legend(figure, target, ("true value", Patch(color=TRUE_COLOUR)), points=False)

@@ -49,7 +49,7 @@ class ParticleClassification(Objective):
         if not width:
             raise ConfigError(
                 f"tasks.particles.{self.name}: the network {network.name} has no tokens of particles; part, "
-                "particlenet, pfn and pcnn have"
+                "particlenet, pfn and pcnn have them"
             )
         self.head = nn.Sequential(nn.LayerNorm(width), Head(width, self.num_classes, self.head_config))
 
