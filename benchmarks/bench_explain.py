@@ -1,6 +1,6 @@
 """Measure time and memory of `partt explain` with the tagger in the box.
 
-    python benchmarks/bench_explain.py '/path/to/jets/*.root' --json benchmarks/explain.json
+python benchmarks/bench_explain.py '/path/to/jets/*.root' --json benchmarks/explain.json
 """
 
 import argparse
@@ -46,7 +46,9 @@ def main() -> None:
         "gradient_jets_left_out": found.gradients.num_left_out if found.gradients else None,
         "near_binary_rows": float(heads.means[:, :, 0, 3].mean()) if heads else None,
         "attended_types": {
-            name: dict(zip(one.categories, zip(one.values[k], one.low[k], one.high[k], strict=True), strict=True))
+            name: dict(
+                zip(one.categories, zip(one.values[k], one.low[k], one.high[k], strict=True), strict=True)
+            )
             for one in (found.attention.attended if found.attention else ())
             if one.title == "type"
             for k, name in enumerate(found.class_names)
@@ -55,7 +57,9 @@ def main() -> None:
             one.change.name: [one.losses.area.loss, one.losses.area.low, one.losses.area.high]
             for one in found.importances
         },
-        "heads_off": len(found.ablations.together.heads) if found.ablations and found.ablations.together else 0,
+        "heads_off": len(found.ablations.together.heads)
+        if found.ablations and found.ablations.together
+        else 0,
         "linear_fits": dict(found.embedding.map.fits) if found.embedding else None,
         "torch": str(torch.__version__),
         "processor": platform.processor() or platform.machine(),

@@ -18,8 +18,8 @@ examples:
   partt explain tagger.onnx 'jets/*.root' --out explanation    (permutation importance only)
   partt explain runs/first 'test/*.root' --selection 'jet_pt > 700' --group 'angles=part_deta,part_dphi'
 
-The folder gets explanation.html (one file, works offline), explanation.json with every number, and figures and
-jets as PDF and PNG. The jets need labels. Definitions: docs/reference/explain.md.
+The folder gets explanation.html (one file, works offline), explanation.json with every number, and figures
+and jets as PDF and PNG. The jets need labels. Definitions: docs/reference/explain.md.
 """
 
 
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=INPUT,...",
         nargs="+",
         default=[],
-        help="further inputs to shuffle together; kinematics, types and displacements are found by their names",
+        help="further inputs to shuffle together; kinematics, types and displacements are known by name",
     )
     parser.add_argument("--threads", metavar="N", type=few_positive, help="CPU threads (default: all cores)")
 
@@ -58,9 +58,11 @@ def run(options: argparse.Namespace) -> int:
     """Explain, show progress and print what matters most."""
     from partt.explanation.explain import ExplainLimits, explain
     from partt.jobs.devices import num_cores
+    from partt.pages.explanation_link import EXPLANATION_FOLDER
     from partt.pages.number_text import Cell, cell_text
 
-    out = options.out or (Path(options.tagger) if Path(options.tagger).is_dir() else Path()) / "explanation"
+    is_run = Path(options.tagger).is_dir()
+    out = options.out or (Path(options.tagger) if is_run else Path()) / EXPLANATION_FOLDER
     with progress_bar("explaining", unit="steps") as progress:
         found = explain(
             options.tagger,
@@ -93,6 +95,6 @@ def _groups(texts: list[str]) -> dict[str, list[str]]:
     for text in texts:
         name, equals, columns = text.partition("=")
         if not (name and equals and columns):
-            raise ConfigError(f"--group {text}: should be NAME=INPUT,INPUT,..., like angles=part_deta,part_dphi")
+            raise ConfigError(f"--group {text}: should be NAME=INPUT,..., like angles=part_deta,part_dphi")
         groups[name] = columns.split(",")
     return groups

@@ -30,6 +30,7 @@ from partt.evaluation.working_points import parse_requests
 from partt.jobs.metrics_file import METRICS_FILE, read_metrics
 from partt.jobs.progress import Progress
 from partt.model.tasks import Task
+from partt.pages.explanation_link import EXPLANATION_FOLDER
 from partt.pages.names import check_name, shorten
 from partt.scores.columns import ScoreFile
 from partt.scores.passing import Floats
@@ -126,7 +127,13 @@ def evaluate(
     evaluation = Evaluation(models, settings, table)
     if out is not None:
         write_report(
-            evaluation, Path(out), epochs=epochs, weights=weights, command=command, overwrite=overwrite
+            evaluation,
+            Path(out),
+            epochs=epochs,
+            weights=weights,
+            explanation=None if run_folder is None else Path(run_folder) / EXPLANATION_FOLDER,
+            command=command,
+            overwrite=overwrite,
         )
     return evaluation
 

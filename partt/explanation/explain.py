@@ -35,7 +35,6 @@ from partt.explanation.particle_facts import ParticleFacts, fact_columns, partic
 from partt.explanation.permutation_importance import importances, input_changes
 from partt.explanation.score_losses import ScoreComparison
 from partt.explanation.subjets import NUMBERS, find_subjets, has_fastjet
-from partt.jet_inputs import JetInputs
 from partt.jobs.progress import Progress
 from partt.model.inspection import has_attention, inspect_jets
 from partt.scores.passing import Floats
@@ -239,7 +238,7 @@ class _NetworkExplainer:
         self, tagger: TorchTagger, jets: LabelledJets, facts: ParticleFacts | None, each: Each
     ) -> None:
         self.tagger, self.jets, self.facts, self.each = tagger, jets, facts, each
-        self.inputs: JetInputs = pack(tagger.data_config, jets.variables).inputs
+        self.inputs = pack(tagger.data_config, jets.variables).inputs
 
     def gradients(
         self, max_jets: int, background: Sequence[int], shown: Positions

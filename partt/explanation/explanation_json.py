@@ -83,7 +83,9 @@ def _gradients(found: GradientSummary) -> dict[str, Any]:
             "largest": found.completeness.max(initial=0.0),
             "mean": found.completeness.mean() if len(found.completeness) else None,
             "jets_left_out": found.num_left_out,
-            "steps": {str(steps): int((found.num_steps == steps).sum()) for steps in np.unique(found.num_steps)},
+            "jets_by_steps": {
+                steps: (found.num_steps == steps).sum() for steps in np.unique(found.num_steps)
+            },
         },
     }
 
@@ -117,7 +119,9 @@ def _relative(found: RelativeAttention) -> dict[str, Any]:
 
 def _ablations(found: AblationStudy, num_jets: int) -> dict[str, Any]:
     def plain(one: Ablation | None) -> dict[str, Any] | None:
-        return one and {
+        if one is None:
+            return None
+        return {
             "name": one.name,
             "heads_off": one.heads,
             "cross_entropy": one.entropy,

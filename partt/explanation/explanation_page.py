@@ -22,13 +22,13 @@ from partt.explanation.permutation_importance import Importance
 from partt.explanation.score_losses import MIN_PASSING, Loss
 from partt.jobs.output_folder import writing_to
 from partt.pages.drawing import Drawing
+from partt.pages.explanation_link import EXPLANATION_NUMBERS as NUMBERS
+from partt.pages.explanation_link import EXPLANATION_PAGE as PAGE
 from partt.pages.number_text import Cell, CellText, cell_text
 from partt.pages.page_folder import PageFolder, about_page, files_of, render_page, write_any_text
-from partt.pages.style import house_style, write_figure
+from partt.pages.style import house_style, save_figure, write_figure
 
 VERSIONS_OF = ("torch", "numpy", "scipy", "matplotlib", "mplhep")
-NUMBERS = "explanation.json"
-PAGE = "explanation.html"
 FOLDER = PageFolder("partt explain", NUMBERS)
 STAGE = "explanation"  # the temporary folder
 MAX_LISTED = 20  # files
@@ -42,7 +42,7 @@ def refuse_foreign_files(folder: Path, *, overwrite: bool) -> None:
 def write_explanation(
     found: Explanation, folder: Path, *, command: str = "", overwrite: bool = False
 ) -> None:
-    """Write explanation.html, explanation.json, and all figures and jets as PDF and PNG; all files, or none."""
+    """Write explanation.html, explanation.json, and figures and jets as PDF and PNG; all files, or none."""
     about = about_page(command, VERSIONS_OF)
     with writing_to(folder, [folder / STAGE]), staged_files(folder, STAGE, first=NUMBERS) as stage:
         with house_style():
@@ -51,7 +51,7 @@ def write_explanation(
                 for drawing in draw_figures(found)
             }
             for number, jet in enumerate(found.displays):
-                write_figure(draw_jet(jet), stage / "jets", f"jet_{number + 1}")
+                save_figure(draw_jet(jet), stage / "jets", f"jet_{number + 1}")
         write_any_text(stage / PAGE, render(found, figures, about))
         made = files_of(stage)
         write_text(stage / NUMBERS, explanation_json(found, {**about, "files": made}))
@@ -80,8 +80,8 @@ def draw_figures(found: Explanation) -> Iterator[Drawing]:
             yield draw_attended(
                 "subjets",
                 "Inside and between subjets",
-                "Attention of particles to those of their own exclusive kT subjet and to those of others, mean "
-                "over heads and blocks, relative to uniform attention.",
+                "Attention of particles to those of their own exclusive kT subjet and to those of others, "
+                "mean over heads and blocks, relative to uniform attention.",
                 found.attention.subjets,
                 found.class_names,
             )
@@ -91,9 +91,7 @@ def draw_figures(found: Explanation) -> Iterator[Drawing]:
         yield draw_embedding(found.embedding, found.class_names)
 
 
-def render(
-    found: Explanation, figures: Mapping[str, tuple[Drawing, str]], about: Mapping[str, Any]
-) -> str:
+def render(found: Explanation, figures: Mapping[str, tuple[Drawing, str]], about: Mapping[str, Any]) -> str:
     """Return the HTML page with figures, each with its image as a data URI; all names are escaped."""
     colours = {**KIND_COLOURS, "": OTHER_COLOUR}
     rejections = [name for name, efficiency in found.efficiencies.items() if efficiency is not None]
@@ -105,7 +103,7 @@ def render(
         "files": found.files[:MAX_LISTED],
         "num_more": max(0, len(found.files) - MAX_LISTED),
         "columns": [
-            f"{found.titles[name]} at ε_S = {100 * (found.efficiencies[name] or 0):g} %" for name in rejections
+            (found.titles[name], f"{100 * (found.efficiencies[name] or 0):g} %") for name in rejections
         ],
         "unmeasured": [found.titles[name] for name in found.efficiencies if name not in rejections],
         "min_passing": MIN_PASSING,
@@ -116,8 +114,11 @@ def render(
         "near_binary": None if attention is None else float(attention.heads.means[:, :, 0, 3].mean()),
         "pruning": None if found.ablations is None else _pruning(found.ablations),
         "displays": displays_for_page(found.displays, colours),
-        "kinds": {kind: colour for kind, colour in KIND_COLOURS.items()
-                  if any(kind in jet.kinds for jet in found.displays)},  # fmt: skip
+        "kinds": {
+            kind: colour
+            for kind, colour in KIND_COLOURS.items()
+            if any(kind in jet.kinds for jet in found.displays)
+        },
     }
     return render_page("partt.explanation", "explanation.html.j2", values)
 
@@ -142,7 +143,7 @@ def _cell(loss: Loss | None, scale: float = 1.0) -> tuple[float, CellText]:
     """Return the value to sort by, and the text of a loss."""
     if loss is None or not np.isfinite(loss.loss):
         return -1e9, cell_text(None)
-    cell = Cell(*(scale * value for value in (loss.loss, loss.low, loss.high)))
+    cell = Cell(scale * loss.loss, scale * loss.low, scale * loss.high)
     return cell.value, cell_text(cell)
 
 
@@ -160,7 +161,7 @@ def _range(values: Any) -> str | None:
 
 def _pruning(found: AblationStudy) -> str:
     if found.together is None:
-        return f"None of the {found.num_heads} heads can be switched off without a loss beyond its 68 % interval."
+        return f"None of the {found.num_heads} heads can be switched off without a loss beyond its interval."
     off = len(found.together.heads)
     names = ", ".join(f"{block} head {head + 1}" for block, head in sorted(found.together.heads))
     return (

@@ -92,12 +92,17 @@ def panels(figure: Figure, number: int, **options: Any) -> Sequence[Any]:
 
 def write_figure(figure: Figure, folder: Path, name: str) -> str:
     """Write a figure as PDF and PNG; return it as SVG in a data URI, for a web page."""
+    save_figure(figure, folder, name)
+    return f"data:image/svg+xml;base64,{base64.b64encode(_rendered(figure, 'svg')).decode()}"
+
+
+def save_figure(figure: Figure, folder: Path, name: str) -> None:
+    """Write a figure as PDF and PNG."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # keep the layout: computing it again takes longer than drawing
     for suffix in ("pdf", "png"):
         with atomic_path(folder / f"{name}.{suffix}") as temporary:
             temporary.write_bytes(_rendered(figure, suffix))
-    return f"data:image/svg+xml;base64,{base64.b64encode(_rendered(figure, 'svg')).decode()}"
 
 
 def _rendered(figure: Figure, suffix: str) -> bytes:

@@ -43,7 +43,7 @@ def draw_ablation(found: AblationStudy) -> Drawing:
     return Drawing(
         "ablation",
         "Ablation",
-        "What the accuracy loses without one head (its output set to 0), one block (skipped) or the pair bias "
-        "(set to 0), without training again.",
+        "What the accuracy loses without one head (its output set to 0), one block (skipped) or the pair "
+        "bias (set to 0), without training again.",
         figure,
     )

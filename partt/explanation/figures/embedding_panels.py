@@ -46,7 +46,8 @@ def draw_embedding(found: EmbeddingSummary, class_names: tuple[str, ...]) -> Dra
     return Drawing(
         "embedding",
         "The embedding",
-        f"Principal components of the {found.map.width} numbers that the last layer gets, and how well a linear "
-        "function of them gives an observable of the jet (fitted to every second jet, R² on the others).",
+        f"Principal components of the {found.map.width} numbers that the last layer gets, and how well a "
+        "linear function of them gives an observable of the jet (fitted to every second jet, R² on the "
+        "others).",
         figure,
     )

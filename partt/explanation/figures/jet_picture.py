@@ -15,7 +15,7 @@ from matplotlib.patches import Circle, Polygon
 
 from partt.atomic_files import refuse_foreign
 from partt.explanation.jet_display import JetDisplay, strongest_links
-from partt.pages.style import house_style, plain, write_figure
+from partt.pages.style import house_style, plain, save_figure
 from partt.scores.passing import Floats
 
 KIND_COLOURS = {
@@ -24,6 +24,7 @@ KIND_COLOURS = {
 }  # fmt: skip
 OTHER_COLOUR = "#717581"
 RADIUS = 0.8
+MIN_REACH = 0.2  # of the axes
 MAX_BARS = 12
 
 
@@ -37,9 +38,8 @@ def draw_jet(jet: JetDisplay) -> Figure:
     _outline_subjets(first, jet)
     _scatter(first, jet, areas)
     first.legend(handles=_legend(jet), loc="upper left", fontsize=7.5, framealpha=0.85)
-    first.set_title(
-        "particles: area by pT" + (", dashed: 3 subjets" if jet.subjets is not None else ""), fontsize=10
-    )
+    title = "area: pT" + ("; dashed: three subjets" if jet.subjets is not None else "")
+    first.set_title(title, fontsize=10)
     if jet.attention is not None:
         second = all_axes[1]
         _draw_links(second, jet, jet.attention.particles[-1].mean(axis=0))
@@ -50,9 +50,9 @@ def draw_jet(jet: JetDisplay) -> Figure:
         )
         second.set_ylabel("")
     _draw_scores(all_axes[-1], jet)
-    truth = f"{jet.label} jet, " if jet.label else "jet, "
-    figure.suptitle(plain(f"{truth}pT {jet.jet_pt:.0f} GeV, mass {jet.jet_mass:.0f} GeV, {len(jet.pt)} particles"),
-                    fontsize=12)  # fmt: skip
+    truth = f"{plain(jet.label)} jet" if jet.label else "jet"
+    facts = f"pT {jet.jet_pt:.0f} GeV, mass {jet.jet_mass:.0f} GeV, {len(jet.pt)} particles"
+    figure.suptitle(f"{truth}, {facts}", fontsize=12)
     return figure
 
 
@@ -64,18 +64,24 @@ def write_pictures(jets: Sequence[JetDisplay], folder: Path, *, overwrite: bool)
         refuse_foreign(path, "this command", lambda _: False, overwrite=overwrite)
     with house_style():
         for jet, name in zip(jets, names, strict=True):
-            write_figure(draw_jet(jet), folder, name)
+            save_figure(draw_jet(jet), folder, name)
     return paths
 
 
 def _scatter(axes: Axes, jet: JetDisplay, areas: Floats) -> None:
-    colours = np.array([KIND_COLOURS.get(kind, OTHER_COLOUR) for kind in jet.kinds])
-    edges = np.where(jet.displaced, "black", "white")
     order = np.argsort(-areas, kind="stable")  # small ones in front
-    axes.scatter(*jet.places[order].T, areas[order], colours[order], edgecolors=list(edges[order]),
-                 linewidths=np.where(jet.displaced, 1.3, 0.5)[order], zorder=3)  # fmt: skip
+    eta, phi = jet.places[order].T
+    axes.scatter(
+        eta,
+        phi,
+        s=areas[order],
+        c=[KIND_COLOURS.get(jet.kinds[particle], OTHER_COLOUR) for particle in order],
+        edgecolors=["black" if displaced else "white" for displaced in jet.displaced[order]],
+        linewidths=[1.3 if displaced else 0.5 for displaced in jet.displaced[order]],
+        zorder=3,
+    )
     axes.add_patch(Circle((0, 0), RADIUS, fill=False, color="0.75", linewidth=0.8))
-    reach = max(RADIUS, float(np.abs(jet.places).max(initial=0))) * 1.06
+    reach = max(1.12 * float(np.abs(jet.places).max(initial=0)), MIN_REACH)
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="Δη", ylabel="Δφ")
 
 
@@ -84,8 +90,8 @@ def _outline_subjets(axes: Axes, jet: JetDisplay) -> None:
         return
     for number in np.unique(jet.subjets):
         outline = hull(jet.places[jet.subjets == number])
-        axes.add_patch(Polygon(outline, closed=True, fill=True, facecolor="0.95", edgecolor="0.5", linestyle="--",
-                               linewidth=0.9, joinstyle="round", zorder=1))  # fmt: skip
+        patch = Polygon(outline, facecolor="0.95", edgecolor="0.5", linestyle="--", linewidth=0.9, zorder=1)
+        axes.add_patch(patch)
 
 
 def hull(points: Floats, margin: float = 0.03) -> Floats:

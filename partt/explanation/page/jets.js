@@ -4,7 +4,7 @@
   const find = id => document.getElementById(id);
   const [jetMenu, blockMenu, headMenu, areaMenu] = ["jet", "block", "head", "area"].map(find);
   const plane = find("plane"), scores = find("scores"), tip = find("particle");
-  const middle = 310, unit = 290 / 0.85;
+  const middle = 310, radius = 290;
 
   const add = (parent, name, attributes, text) => {
     const node = parent.appendChild(document.createElementNS("http://www.w3.org/2000/svg", name));
@@ -53,9 +53,12 @@
 
   const drawPlane = jet => {
     plane.replaceChildren();
-    const far = Math.max(0.85, ...jet.x.map(Math.abs), ...jet.y.map(Math.abs)), scale = unit * 0.85 / far;
+    const far = Math.max(0.2, 1.08 * Math.max(...jet.x.map(Math.abs), ...jet.y.map(Math.abs))), scale = radius / far;
+    const bar = far > 0.5 ? 0.2 : 0.1;
     add(plane, "circle", { cx: middle, cy: middle, r: 0.8 * scale, fill: "none", stroke: "#bbb" });
     add(plane, "text", { x: 560, y: 612, class: "faint" }, "Δη →");
+    add(plane, "line", { x1: 8, y1: 596, x2: 8 + bar * scale, y2: 596, stroke: "#5d6675", "stroke-width": 2 });
+    add(plane, "text", { x: 8, y: 613, class: "faint" }, `${bar}`);
     add(plane, "text", { x: 4, y: 16, class: "faint" }, "Δφ ↑");
     for (const number of new Set(jet.subjets ?? [])) {
       const inside = jet.x.map((_, i) => i).filter(i => jet.subjets[i] === number).map(i => place(jet, i, scale));
