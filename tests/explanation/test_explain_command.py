@@ -19,7 +19,10 @@ from partt.data.config.labels import Labels
 from partt.data.config.sections import GroupSection
 from partt.data.files.tables import write_table
 from partt.errors import ConfigError, DataError
+from partt.explanation import explanation_page
 from partt.explanation.explain import ExplainLimits, explain
+from partt.explanation.explanation_page import draw_figures
+from partt.pages.style import house_style
 from partt.tagger.tagger_file import save_tagger
 from small_networks import make_tagger
 
@@ -65,7 +68,9 @@ def hostile():
 
 @pytest.fixture(scope="module")
 def explained(folder, jets, hostile):
-    return explain(hostile, jets, out=folder / "page", limits=LIMITS, command="partt explain <b>x</b>")
+    with pytest.MonkeyPatch.context() as patch:  # one figure: all take ten seconds
+        patch.setattr(explanation_page, "draw_figures", lambda found: list(draw_figures(found))[:1])
+        return explain(hostile, jets, out=folder / "page", limits=LIMITS, command="partt explain <b>x</b>")
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +89,17 @@ def test_the_folder_has_every_number(page, explained):
     assert explained.left_out == {}
     for name in found["about"]["files"]:
         assert (page.parent / name).stat().st_size > 0
-    assert {"figures/importance.pdf", "figures/heads.png", "jets/jet_1.pdf"} <= set(found["about"]["files"])
+    assert set(found["about"]["files"]) == {
+        "explanation.html",
+        "figures/importance.pdf",
+        "figures/importance.png",
+    }
+
+
+def test_every_result_has_its_figure(explained):
+    with house_style():
+        names = [drawing.name for drawing in draw_figures(explained)]
+    assert names == ["importance", "gradients", "heads", "attended", "subjets", "ablation", "embedding"]
 
 
 def test_the_same_jets_give_the_same_numbers(hostile, jets, explained):
