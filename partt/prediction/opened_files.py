@@ -61,7 +61,7 @@ def open_inputs(
     """
     config, class_names = tagger.data_config, tagger.class_names
     good, bad = open_files(
-        inputs, config, tagger.needed_names, policy, max_chunk=CHUNK_ENTRIES, progress=progress
+        inputs, config.treename, tagger.require, policy, max_chunk=CHUNK_ENTRIES, progress=progress
     )
     infos = [info for _, info in good]
     taken = own_columns(class_names, options.discriminants, embeddings=options.embeddings, tasks=tagger.tasks)

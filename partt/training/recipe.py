@@ -126,6 +126,15 @@ class FineTuning(Record):
     """parameters that stay fixed: shell patterns of names, such as particle_embedding.*"""
 
 
+class DistillationChoice(Record):
+    """The loss with a teacher: (1 - label_weight) T² KL(teacher || student) + label_weight x cross entropy."""
+
+    temperature: PositiveFloat = 4.0
+    """T, by which the logits of both are divided; the larger, the more the classes with small scores count"""
+    label_weight: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """0: the scores of the teacher are all that is learned, and files need no labels"""
+
+
 class ClassificationTask(Record):
     """The classes of the data config, if it has any."""
 
@@ -218,6 +227,8 @@ class Recipe(Record):
     optimizer: OptimizerChoice
     schedule: ScheduleChoice = ScheduleChoice()
     tasks: Tasks = Tasks()
+    distillation: DistillationChoice | None = None
+    """how the classes are learned from a teacher; null: with --teacher the defaults, otherwise from labels"""
     batch_size: NumJets = 512
     """jets per step of the optimizer, over all processes"""
     accumulate: NumJets = 1
@@ -240,7 +251,8 @@ class Recipe(Record):
     metric: str | None = None
     """metric of the validation jets that chooses the best epoch: accuracy (default), auc or loss; with
     regressions loss (default), accuracy, auc, and NAME_loss, NAME_bias or NAME_width of a regression; also
-    NAME_loss and NAME_accuracy of classes of particles"""
+    NAME_loss and NAME_accuracy of classes of particles; with a teacher loss (default), agreement with its
+    class of the highest score, accuracy and auc"""
     patience: Count | None = None
     """stop after this many epochs without improvement"""
     checkpoint_minutes: NonNegativeFloat = 10.0
