@@ -126,8 +126,16 @@ class FineTuning(Record):
     """parameters that stay fixed: shell patterns of names, such as particle_embedding.*"""
 
 
+class EmaChoice(Record):
+    """An exponential moving average of the weights, which validation and the tagger use instead of them."""
+
+    decay: Annotated[float, Field(gt=0, lt=1)] = 0.999
+    """average = decay x average + (1 - decay) x weights after each step; less in the first steps, where it is
+    (1 + step) / (10 + step)"""
+
+
 class DistillationChoice(Record):
-    """The loss with a teacher: (1 - label_weight) T² KL(teacher || student) + label_weight x cross entropy."""
+    """The loss with a teacher: (1 - label_weight) T² KL(teacher || student) + label_weight cross entropy."""
 
     temperature: PositiveFloat = 4.0
     """T, by which the logits of both are divided; the larger, the more the classes with small scores count"""
@@ -246,6 +254,8 @@ class Recipe(Record):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     clip_norm: PositiveFloat | None = None
     """maximum norm of the gradient"""
+    ema: EmaChoice | None = None
+    """null: no average of the weights; {}: one with the defaults"""
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: mixed precision, on a GPU"""
     metric: str | None = None

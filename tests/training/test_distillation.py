@@ -161,7 +161,8 @@ def test_a_resumed_run_is_the_same_and_another_teacher_is_refused(jet_file, teac
 def test_two_processes_learn_from_a_teacher(jet_file, teacher, tmp_path):
     assert run_two(student_of(teacher, jet_file, epochs=1), tmp_path) == [0, 0]
     last = metrics_of(tmp_path)[-1]
-    assert last["kind"] == "epoch" and 0 < last["validation_loss"] < last["train_loss"]
+    assert last["kind"] == "epoch"
+    assert 0 < last["validation_loss"] < last["train_loss"]
 
 
 def test_the_command_line(jet_file, without_labels, teacher, tmp_path, monkeypatch, capsys):
@@ -197,7 +198,8 @@ def test_the_command_line(jet_file, without_labels, teacher, tmp_path, monkeypat
     assert f"classes of the teacher are QCD, Hbb; those of the data config are {', '.join(CLASSES)}" in output
     code, output = train("teacher.safetensors", tmp_path / "few.root")
     assert code == 3
-    assert "--teacher:" in output and "part_d0val" in output
+    assert "--teacher:" in output
+    assert "part_d0val" in output
     code, output = train(None, jet_file, "--set", "distillation.temperature=2")
     assert code == 2
     assert "distillation: there is no teacher; give one with --teacher" in output
