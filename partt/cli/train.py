@@ -77,8 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--teacher",
         metavar="TAGGER",
-        help="learn the scores of a tagger (file, run folder or shipped tagger) of the same classes; the key "
-        "`distillation` of the recipe says how",
+        nargs="+",
+        help="learn the scores of a tagger (file, run folder or shipped tagger) of the same classes, or of "
+        "several as an ensemble; the key `distillation` of the recipe says how",
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 or auto (default)")
     parser.add_argument("--workers", metavar="N", type=few, default=1, help="reading processes (default: 1)")

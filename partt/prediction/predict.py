@@ -80,7 +80,7 @@ class PredictResult:
 
 
 def predict(
-    tagger: Tagger | str | Path,
+    tagger: Tagger | Paths,
     files: Paths,
     out: str | Path,
     *,
@@ -101,14 +101,14 @@ def predict(
 ) -> PredictResult:
     """Write the scores of every entry of `files`, in order: one output per file, and predict.json.
 
-    `out` is a folder, or a .root or .parquet file for a single input. Complete outputs of the same input,
-    tagger and options are kept; any other file is replaced only with `overwrite`. Jets that are not selected,
-    or bad, get NaN; `apply_selection` leaves out those that are not selected. A tagger file runs in torch, an
-    exported one (.onnx) in onnxruntime. The network runs on the device that holds it, on `num_threads`
-    threads (default: as many as torch uses), or on a dask cluster: that of `scheduler`, or `num_workers`
-    processes on this machine.
+    Several taggers are an ensemble. `out` is a folder, or a .root or .parquet file for a single input.
+    Complete outputs of the same input, tagger and options are kept; any other file is replaced only with
+    `overwrite`. Jets that are not selected, or bad, get NaN; `apply_selection` leaves out those that are not
+    selected. A tagger file runs in torch, an exported one (.onnx) in onnxruntime. The network runs on the
+    device that holds it, on `num_threads` threads (default: as many as torch uses), or on a dask cluster:
+    that of `scheduler`, or `num_workers` processes on this machine.
     """
-    tagger = (load_tagger(tagger) if isinstance(tagger, str | Path) else tagger).with_hash()
+    tagger = (tagger if isinstance(tagger, Tagger) else load_tagger(tagger)).with_hash()
     out = Path(out)
     options = Options(
         tuple(parse_discriminant(text, tagger.class_names) for text in discriminants),
@@ -235,17 +235,17 @@ def _engine(
     return partial(score_on_cluster, scheduler=scheduler, num_workers=num_workers or 1)
 
 
-def _counter(total: int, progress: Progress | None) -> Callable[[int], None]:
+def _counter(total: int, progress: Progress | None) -> Callable[[float], None]:
     """Return a function that adds up the entries done and reports them; it is thread-safe."""
-    done = 0
+    done = 0.0
     lock = threading.Lock()
 
-    def count(num_entries: int) -> None:
+    def count(num_entries: float) -> None:
         nonlocal done
         with lock:
             done += num_entries
             if progress:
-                progress(min(done, total), total)
+                progress(min(round(done), total), total)
 
     return count
 

@@ -60,6 +60,11 @@ class Tagger(ABC):
         config = self.data_config
         return {*config.input_names, *self.factors} | names_for_index(config, "predict")
 
+    @property
+    def num_networks(self) -> int:
+        """How many networks run for each jet."""
+        return 1
+
     def require(self, file: FileInfo) -> None:
         """Raise an error if a file lacks branches that predictions need."""
         require_branches(self.data_config, self.needed_names, file)

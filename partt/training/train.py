@@ -40,7 +40,7 @@ def train(
     seed: int = 1,
     resume: bool = False,
     init_from: str | Path | None = None,
-    teacher: str | Path | Tagger | None = None,
+    teacher: Files | Tagger | None = None,
     objective: Objective | None = None,
     network_file: str | Path | None = None,
     device: str = "auto",
@@ -58,10 +58,10 @@ def train(
 
     `files` and `validation` are paths, globs, NAME:GLOB, @LIST or URLs; `validation` can also be a number,
     the fraction of the training entries to set aside. `overrides` change keys of the recipe
-    ("optimizer.lr=3e-4"). `teacher`: a tagger, or where to find it, whose scores are learned. `objective`:
-    what to learn, instead of classification. `network_file`: the user's own network, whose code is run
-    (docs/how-to/own_network.md). `opening` is called with the files opened so far and their number. With
-    torchrun all processes call this; only the first one reports.
+    ("optimizer.lr=3e-4"). `teacher`: a tagger, or where to find it, whose scores are learned; several are an
+    ensemble. `objective`: what to learn, instead of classification. `network_file`: the user's own network,
+    whose code is run (docs/how-to/own_network.md). `opening` is called with the files opened so far and
+    their number. With torchrun all processes call this; only the first one reports.
     See docs/reference/training.md for the other arguments.
     """
     keep_few_kernels()
@@ -77,7 +77,7 @@ def train(
     config = load_data_config(recipe.data_config)
     reading = ReadingOptions(on_bad_file, max_bad_fraction, on_bad_jet, Path(cache) if cache else None)
     train_files = _expanded(files)
-    if isinstance(teacher, str | Path):
+    if teacher is not None and not isinstance(teacher, Tagger):
         teacher = load_tagger(teacher)
     if teacher is not None and num_workers == 0 and teacher.library == "torch":
         teacher.move_to(str(where))  # reading processes have no GPU
