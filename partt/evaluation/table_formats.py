@@ -17,8 +17,8 @@ _LATEX = {
     ">": r"\textgreater{}",
 }
 LEGEND = (
-    "68 % intervals, or the spread over seeds; with the number of background jets that pass. "
-    "> is a lower limit: no background jet passes."
+    "68 % intervals; of several seeds median and standard deviation; "
+    "with the number of background jets that pass. > is a lower limit: no background jet passes."
 )
 
 

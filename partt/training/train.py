@@ -65,7 +65,7 @@ def train(
     See docs/reference/training.md for the other arguments.
     """
     keep_few_kernels()
-    name = recipe.model.name if isinstance(recipe, Recipe) else Path(recipe).stem
+    path = Path(out) if out is not None else default_folder(recipe)
     if not isinstance(recipe, Recipe):
         recipe = load_recipe(str(recipe), overrides, network_file)
     elif network_file is not None:
@@ -99,7 +99,6 @@ def train(
         teacher=teacher,
         progress=opening if world.is_first else None,
     )
-    path = Path(out) if out is not None else Path("runs") / name
     report = report if world.is_first else lambda _: None
     with connected(world, where), ExitStack() as stack:
         folder = stack.enter_context(locked_run_folder(path)) if world.is_first else RunFolder(path)
@@ -118,6 +117,11 @@ def train(
             report=report,
             should_stop=should_stop,
         )
+
+
+def default_folder(recipe: str | Path | Recipe) -> Path:
+    """Return the run folder of a recipe, if there is no `out`."""
+    return Path("runs") / (recipe.model.name if isinstance(recipe, Recipe) else Path(recipe).stem)
 
 
 def _expanded(files: Files) -> Sequence[InputFile]:
