@@ -126,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
     chosen = train if options.seeds is None else partial(train_seeds, num_seeds=options.seeds)
     show = world_from_environment().is_first
     with stop_on_signal() as should_stop, ExitStack() as bar, TrainScreen() as screen:
-        show_opening: "Progress | None" = None
+        show_opening: Progress | None = None
 
         def opening(done: int, total: int) -> None:
             nonlocal show_opening

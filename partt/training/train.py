@@ -85,10 +85,15 @@ def train(
         config = with_class_names(recipe, config, train_files, reading, teacher)
     elif teacher is not None:
         raise ConfigError("an objective of your own takes no teacher: it decides what is learned")
+    if init_from is None and recipe.fine_tuning.freeze_steps:
+        raise ConfigError(
+            "fine_tuning.freeze_steps: the backbone has random weights; start from a tagger with --init-from "
+            "or remove this key"
+        )
     initial = None if init_from is None else weights_to_start_from(init_from, recipe, config, file, objective)
     job = open_job(
         recipe if initial is None else initial.recipe,
-        config,
+        config if initial is None else initial.config,
         train_files,
         validation if isinstance(validation, float) else _expanded(validation),
         seed=seed,
@@ -103,7 +108,8 @@ def train(
     with connected(world, where), ExitStack() as stack:
         folder = stack.enter_context(locked_run_folder(path)) if world.is_first else RunFolder(path)
         if initial is not None:
-            report(Notice(f"starts from the weights of {init_from}, {initial.heads}"))
+            for text in [f"starts from the weights of {init_from}, {initial.heads}", *initial.notices]:
+                report(Notice(text))
         if teacher is not None:
             report(Notice(teaching(teacher)))
         for text in [*naming_notices(recipe, config), *job.notices]:
