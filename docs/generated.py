@@ -59,6 +59,8 @@ def recipe_keys() -> str:
         "tasks.classification": recipe.ClassificationTask,
         "tasks.regressions.NAME": recipe.RegressionTask,
         "tasks.particles.NAME": recipe.ParticleTask,
+        "distillation": recipe.DistillationChoice,
+        "ema": recipe.EmaChoice,
         "fine_tuning": recipe.FineTuning,
     }
     return "\n".join([key_table(recipe.Recipe), *_sections(sections)])
