@@ -27,7 +27,7 @@ SPURIONS = ((0.0, 0.0, 1.0, 1.0), (0.0, 0.0, -1.0, 1.0), (0.0, 0.0, 0.0, 1.0))  
 
 
 class LGATrSlim(Backbone):
-    """Lorentz-equivariant blocks; the symmetry is broken by the spurions and by features of particles only."""
+    """Lorentz-equivariant blocks; only the spurions and features of particles break the symmetry."""
 
     config: LGATrSlimConfig
 
@@ -116,7 +116,7 @@ class LGATrSlim(Backbone):
         if not with_tokens:
             return embeddings, None
         tokens = self.last_block.scalars(x, num_jets, hidden, first_only=False)
-        return embeddings, tokens.unflatten(0, (num_jets, -1))[:, num_extra:]
+        return embeddings, tokens.view(num_jets, -1, self.width)[:, num_extra:]
 
     def _embed(self, name: str, features: Tensor) -> Tensor:
         """Return scalars (..., S) of the particles of a collection from their features (..., F)."""

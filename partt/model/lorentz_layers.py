@@ -1,4 +1,4 @@
-"""Layers of L-GATr-slim (arXiv:2512.17011): what they do commutes with Lorentz transformations of the vectors.
+"""Layers of L-GATr-slim (arXiv:2512.17011), which commute with Lorentz transformations of the vectors.
 
 A token has vectors and scalars. Channels of vectors are mixed, never their components; vectors meet scalars
 in inner products <a, b> = a0 b0 - a1 b1 - a2 b2 - a3 b3 only.
@@ -8,7 +8,6 @@ channels, H heads. The four components of vectors, E, px, py, pz, are the first 
 matrix product with 4 N rows.
 """
 
-import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -45,13 +44,18 @@ def inner_product(a: Tensor, b: Tensor) -> Tensor:
     return product
 
 
-def rms_norm(x: Tokens) -> Tokens:
-    """Divide vectors and scalars by one number: root of the mean of |<v, v>| and s² over all channels."""
+def norm_factor(x: Tokens) -> Tensor:
+    """Return 1 / the root of the mean of |<v, v>| and s² over all channels (..., 1)."""
     vectors, scalars = x
     num_channels = vectors.shape[-1] + scalars.shape[-1]
     total = inner_product(vectors, vectors).abs().sum(-1) + scalars.square().sum(-1)
-    factor = torch.rsqrt(total / num_channels + NORM_EPS)[..., None]
-    return Tokens(vectors * factor, scalars * factor)
+    return torch.rsqrt(total / num_channels + NORM_EPS)[..., None]
+
+
+def rms_norm(x: Tokens) -> Tokens:
+    """Norm vectors and scalars, by one factor for all channels of a token."""
+    factor = norm_factor(x)
+    return Tokens(x.vectors * factor, x.scalars * factor)
 
 
 class LorentzLinear(nn.Module):
@@ -75,7 +79,7 @@ class LorentzLinear(nn.Module):
             return functional.linear(vectors, self.vectors.weight[rows])
 
     def mix_scalars(self, scalars: Tensor, rows: slice = slice(None)) -> Tensor:
-        """Return scalars (..., S') from (..., S), in mixed precision if asked for; `rows`: some of the S' only."""
+        """Return scalars (..., S') from (..., S), by a product in mixed precision if that is on."""
         mixed = functional.linear(scalars, self.scalars.weight[rows], self.scalars.bias[rows])
         return mixed.to(scalars.dtype)
 
@@ -98,35 +102,34 @@ class LorentzAttention(nn.Module):
         """
         if first_only:
             num_tokens = len(x.scalars) // num_jets
-            (q,) = self._heads(x.rows(slice(None, None, num_tokens)), num_jets, slice(0, 1))
-            k, v = self._heads(x, num_jets, slice(1, 3))
+            (q,) = self._heads(x.rows(slice(None, None, num_tokens)), num_jets, (0, 1))
+            k, v = self._heads(x, num_jets, (1, 3))
         else:
-            q, k, v = self._heads(x, num_jets, slice(0, 3))  # (G, H, P, d) each
+            q, k, v = self._heads(x, num_jets, (0, 3))  # (G, H, P, d) each
         with full_precision(q):
             mixed = functional.scaled_dot_product_attention(q, k, v, bias)
         mixed = mixed.transpose(1, 2).flatten(0, 1)  # (N, H, d)
         channels = self.head_channels[0]
-        vectors, scalars = mixed.split((4 * channels, mixed.shape[-1] - 4 * channels), dim=-1)
-        vectors = vectors.unflatten(-1, (4, channels)).permute(2, 0, 1, 3)  # (4, N, H, V / H)
-        return self.linear_out(Tokens(vectors.flatten(2), scalars.flatten(1)))  # type: ignore[no-any-return]
+        vectors, scalars = mixed[..., : 4 * channels], mixed[..., 4 * channels :]
+        vectors = vectors.reshape(-1, self.num_heads, 4, channels).permute(2, 0, 1, 3)  # (4, N, H, V / H)
+        out: Tokens = self.linear_out(Tokens(vectors.flatten(2), scalars.flatten(1)))
+        return out
 
-    def _heads(self, x: Tokens, num_jets: int, parts: slice) -> Tensor:
+    def _heads(self, x: Tokens, num_jets: int, parts: tuple[int, int]) -> Tensor:
         """Return queries, keys, values, or some of these, each normed by itself: (parts, G, H, P, d)."""
         v, s = self.head_channels
-        width = self.num_heads
-        vectors = self.linear_in.mix_vectors(x.vectors, _scaled(parts, width * v))
-        scalars = self.linear_in.mix_scalars(x.scalars, _scaled(parts, width * s))
-        normed = rms_norm(
-            Tokens(vectors.unflatten(-1, (-1, width, v)), scalars.unflatten(-1, (-1, width, s)))
-        )
-        vectors = normed.vectors
-        if parts.start == 0:  # <q, k> is a plain product if the metric is applied to q
-            signs = vectors.new_ones(4, vectors.shape[2])
-            signs[1:, 0] = -1
-            vectors = vectors * signs[:, None, :, None, None]
-        vectors = vectors.permute(1, 2, 3, 0, 4).flatten(3)  # (N, parts, H, 4 V / H)
-        both = torch.cat((vectors, normed.scalars), dim=-1)
-        return both.unflatten(0, (num_jets, -1)).permute(2, 0, 3, 1, 4)
+        first, last = (part * self.num_heads for part in parts)
+        vectors = self.linear_in.mix_vectors(x.vectors, slice(first * v, last * v))
+        scalars = self.linear_in.mix_scalars(x.scalars, slice(first * s, last * s))
+        heads = Tokens(vectors.view(4, -1, last - first, v), scalars.view(-1, last - first, s))
+        factor = norm_factor(heads)  # (N, 3 H, 1)
+        signs = factor.new_ones(4, 1, last - first, 1)
+        if parts[0] == 0:  # <q, k> is a plain product if the metric is applied to q
+            signs[1:, :, : self.num_heads] = -1
+        vectors = (heads.vectors * (factor * signs)).permute(1, 2, 0, 3)  # (N, 3 H, 4, V / H)
+        both = torch.cat((vectors.flatten(2), heads.scalars * factor), dim=-1)
+        both = both.view(num_jets, -1, parts[1] - parts[0], self.num_heads, both.shape[-1])
+        return both.permute(2, 0, 3, 1, 4)
 
 
 class LorentzFeedForward(nn.Module):
@@ -192,7 +195,3 @@ def full_precision(tensor: Tensor) -> AbstractContextManager[Any]:
     if torch.is_autocast_enabled(device):
         return torch.autocast(device, enabled=False)
     return nullcontext()
-
-
-def _scaled(part: slice, size: int) -> slice:
-    return slice(part.start * size, part.stop * size)
