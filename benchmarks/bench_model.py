@@ -253,9 +253,9 @@ def lgatr_inference(threads: int) -> tuple[Competitors, float]:
         return work
 
     competitors = {
-        f"lgatr, batch {size}": (NUM_JETS, batches(size, by_length=False)) for size in (400, 50, 16, 8, 4)
+        f"lgatr, batch {size}": (NUM_JETS, batches(size, by_length=False)) for size in (400, 50, 16, 8)
     }
-    for size in (50, 16, 8, 4):
+    for size in (50, 16, 8):
         competitors[f"lgatr, sorted, batch {size}"] = (NUM_JETS, batches(size, by_length=True))
     return competitors, 0.0
 
