@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pythia8mc
 
 from partt.errors import NumericalError
+from partt.simulation.early_veto import EarlyVeto, JetWindow
 from partt.simulation.hard_process import FlatMasses, HardProcessVeto, resonance_mass
 from partt.simulation.processes import COMMON_SETTINGS, NEUTRINOS, Process
 
@@ -58,14 +59,19 @@ def visible(events: Events) -> Integers:
 class Generator:
     """Pythia, set up for one process; the same seed gives the same events.
 
-    `hard_pt_min` (GeV) is the lowest pT of the hard process: low enough not to shape the jet spectrum.
+    `hard_pt_min` (GeV) is the lowest pT of the hard process: low enough not to shape the jet spectrum. With
+    `wanted`, events that cannot give such a jet are left out.
     """
 
-    def __init__(self, process: Process, seed: int, hard_pt_min: float) -> None:
+    def __init__(
+        self, process: Process, seed: int, hard_pt_min: float, wanted: JetWindow | None = None
+    ) -> None:
         flat_masses = None
         if process.mass_range is not None:
             flat_masses = FlatMasses(_pilot_masses(process, hard_pt_min), process.mass_range, seed)
-        self._veto = HardProcessVeto(process, flat_masses)  # Pythia does not keep it alive
+        self._veto = (  # Pythia does not keep it alive
+            EarlyVeto(process, wanted, flat_masses) if wanted else HardProcessVeto(process, flat_masses)
+        )
         self._pythia = _start_pythia(process, seed, hard_pt_min, self._veto)
 
     def next_events(self, num_events: int) -> Events:
