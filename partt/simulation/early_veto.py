@@ -186,4 +186,5 @@ def _eta(momenta: Floats) -> Floats:
 def _distances(momenta: Floats, axis: Floats) -> Floats:
     """Return the distances (V,) of momenta from an axis in eta and phi."""
     dphi = np.arctan2(momenta[:, 1], momenta[:, 0]) - np.arctan2(axis[1], axis[0])
-    return np.hypot(_eta(momenta) - _eta(axis), (dphi + np.pi) % (2 * np.pi) - np.pi)
+    distances: Floats = np.hypot(_eta(momenta) - _eta(axis), (dphi + np.pi) % (2 * np.pi) - np.pi)
+    return distances

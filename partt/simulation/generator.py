@@ -72,7 +72,7 @@ class Generator:
         self._veto = (  # Pythia does not keep it alive
             EarlyVeto(process, wanted, flat_masses) if wanted else HardProcessVeto(process, flat_masses)
         )
-        self._pythia = _start_pythia(process, seed, hard_pt_min, self._veto)
+        self._pythia = start_pythia(process, seed, hard_pt_min, self._veto)
 
     def next_events(self, num_events: int) -> Events:
         """Generate events; those that fail in Pythia are left out."""
@@ -84,9 +84,10 @@ class Generator:
             self._pythia.next()
 
 
-def _start_pythia(
+def start_pythia(
     process: Process, seed: int, hard_pt_min: float, veto: HardProcessVeto, *more_settings: str
 ) -> pythia8mc.Pythia:
+    """Return Pythia, initialised; the caller keeps the veto alive."""
     pythia = pythia8mc.Pythia("", False)  # no banner
     settings = (
         "Print:quiet = on",
@@ -110,7 +111,7 @@ def _start_pythia(
 def _pilot_masses(process: Process, hard_pt_min: float) -> Floats:
     """Return the masses of the resonance in hard processes alone, always the same ones."""
     veto = HardProcessVeto(process)
-    pythia = _start_pythia(process, 0, hard_pt_min, veto, "PartonLevel:all = off")
+    pythia = start_pythia(process, 0, hard_pt_min, veto, "PartonLevel:all = off")
     masses = [resonance_mass(pythia.process, process) for _ in range(PILOT_EVENTS) if pythia.next()]
     return np.array(masses)
 
