@@ -5,7 +5,7 @@ import pytest
 from simulate_helpers import MODEL
 
 from partt.simulation import early_veto
-from partt.simulation.early_veto import EarlyVeto, Estimate, JetWindow, boosted
+from partt.simulation.early_veto import IN_A_DECAY, EarlyVeto, Estimate, JetWindow, boosted
 from partt.simulation.generator import Generator, from_pythia, start_pythia
 from partt.simulation.jet_finding import ABS_ETA_MAX, find_jets
 from partt.simulation.processes import BY_LABEL
@@ -15,23 +15,21 @@ WINDOW = JetWindow(500.0, ABS_ETA_MAX)
 
 
 class Witness(EarlyVeto):
-    """Notes what would be vetoed, and vetoes nothing."""
+    """Notes for each hard process what would be vetoed, and vetoes nothing."""
 
     def __init__(self, process, window):
         super().__init__(process, window)
         self.would_veto = []
 
+    def doVetoProcessLevel(self, record):  # noqa: N802
+        vetoed = super().doVetoProcessLevel(record)
+        if not vetoed:
+            self.would_veto.append(False)
+        return vetoed
+
     def doVetoPT(self, position, event):  # noqa: N802
-        vetoed = super().doVetoPT(position, event)
-        if position != early_veto.IN_A_DECAY:
-            self.last = vetoed
-        return False
-
-    def canVetoPartonLevel(self):  # noqa: N802
-        return True
-
-    def doVetoPartonLevel(self, event):  # noqa: N802
-        self.would_veto.append(self.last)
+        if position != IN_A_DECAY:
+            self.would_veto[-1] = super().doVetoPT(position, event)
         return False
 
 
