@@ -152,8 +152,8 @@ def _models(texts: list[str]) -> dict[str, list[str]]:
 
 def _screen_table(results: "ResultsTable") -> Table:
     """Transpose the table to fit a terminal; published rows are only in the report."""
-    from partt.evaluation.number_text import cell_text
     from partt.evaluation.table_formats import plain_text, row_title
+    from partt.pages.number_text import cell_text
 
     table = Table("", title=r"68 % intervals \[background jets that pass]")
     rows = [row for row in results.rows if not row.source]
@@ -167,10 +167,10 @@ def _screen_table(results: "ResultsTable") -> Table:
 
 def _regression_table(results: "RegressionTable") -> Table:
     """Show bias and width of all jets, the widths of each class, and the coverage."""
-    from partt.evaluation.number_text import cell_text
     from partt.evaluation.regression_formats import predictor_title
     from partt.evaluation.responses import ALL_JETS
     from partt.evaluation.table_formats import plain_text
+    from partt.pages.number_text import cell_text
 
     what = "response" if results.is_ratio else "residual"
     table = Table("", title=escape(f"{what} of {results.target}, 68 % intervals"))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from partt.evaluation.jets import ClassJets, ScoresByClass
 from partt.evaluation.metrics import mean_area, present_classes
-from partt.evaluation.passing import Floats
+from partt.scores.passing import Floats
 
 NUM_BLOCKS = 256
 NUM_REPETITIONS = 200

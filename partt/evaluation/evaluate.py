@@ -7,9 +7,6 @@ from pathlib import Path
 from partt.config import did_you_mean
 from partt.errors import ConfigError
 from partt.evaluation.jets import ScoresByClass
-from partt.evaluation.names import check_name, shorten
-from partt.evaluation.passing import Floats
-from partt.evaluation.presets import QuotedDiscriminant, choose_discriminants
 from partt.evaluation.published import published_rows
 from partt.evaluation.responses import target_title
 from partt.evaluation.results import Evaluation
@@ -33,7 +30,10 @@ from partt.evaluation.working_points import parse_requests
 from partt.jobs.metrics_file import METRICS_FILE, read_metrics
 from partt.jobs.progress import Progress
 from partt.model.tasks import Task
+from partt.pages.names import check_name, shorten
 from partt.scores.columns import ScoreFile
+from partt.scores.passing import Floats
+from partt.scores.presets import QuotedDiscriminant, choose_discriminants
 
 Location = str | Path
 Source = Location | ScoresByClass | Sequence[Location] | Sequence[ScoresByClass]

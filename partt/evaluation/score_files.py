@@ -15,9 +15,9 @@ from partt.data.files.tables import inspect_file, read_columns
 from partt.data.jagged import Array
 from partt.errors import DataError, without_secrets
 from partt.evaluation.jets import JetCollector, ScoredRows, ScoresByClass, needed_columns
-from partt.evaluation.names import check_class_names, check_regressions
 from partt.jobs.progress import Progress
 from partt.model.tasks import Task
+from partt.pages.names import check_class_names, check_regressions
 from partt.scores.columns import SELECTED, ScoreFile, recognise
 from partt.scores.origin import Provenance, read_provenance, sum_of
 

@@ -31,7 +31,7 @@ from partt.model.task_columns import SCORE, SOFTMAX, task_columns
 from partt.model.tasks import Task, classes_task, fault_of
 from partt.regular_files import read_bounded
 from partt.tagger.inference import BatchScores, Each, TaggedJets, classes_of, score_jets
-from partt.tagger.onnx_inputs import Feed, Floats, InputKind, feeder, session_axes
+from partt.tagger.onnx_inputs import Feed, Floats, InputKind, feeder, raw_branches, session_axes
 from partt.tagger.tagger import Tagger
 
 SUFFIX = ".onnx"
@@ -95,6 +95,12 @@ class OnnxTagger(Tagger):
     def network_name(self) -> str:
         """The name of the network that was exported."""
         return self.header.network
+
+    @property
+    def input_columns(self) -> tuple[str, ...]:
+        """The columns that `tag` makes its inputs of: branches, if the file computes the variables itself."""
+        raw = self.header.inputs == "raw"
+        return tuple(raw_branches(self.data_config)) if raw else self.data_config.input_names
 
     def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
         """Return scores and predictions of jets; `each` computes batches like `map`."""

@@ -58,6 +58,11 @@ class Tagger(ABC):
         config = self.data_config
         return {*config.input_names, *self.factors} | names_for_index(config, "predict")
 
+    @property
+    def input_columns(self) -> tuple[str, ...]:
+        """The columns that `tag` makes its inputs of, each once: variables, or branches where noted."""
+        return self.data_config.input_names
+
     @abstractmethod
     def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
         """Return scores and predictions of jets; `each` is like `map` and computes the batches."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import norm
 
-from partt.evaluation.passing import Floats, Passing
+from partt.scores.passing import Floats, Passing
 
 MAX_LOGARITHM = 500.0  # of a change; with negative weights it may be anything, and its exponential overflow
 COVERAGE = float(norm.cdf(1) - norm.cdf(-1))  # 68.27 %

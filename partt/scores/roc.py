@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from partt.evaluation.intervals import interval_at_fitted
-from partt.evaluation.passing import Floats, Passing
+from partt.scores.intervals import interval_at_fitted
+from partt.scores.passing import Floats, Passing
 
 # Efficiencies at which curves are drawn, denser close to 1.
 GRID = np.concatenate([np.arange(1, 99) / 100, [0.99, 0.9925, 0.995, 0.9975, 0.999, 1.0]])
