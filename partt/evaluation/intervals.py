@@ -72,9 +72,7 @@ def interval_at_fitted(sample: Passing, thresholds: Floats, fitted_on: Passing, 
         np.hypot(high, np.maximum(most, 0.0)),  # nothing passes: there is no logarithm
     )
     has_lower = np.minimum(np.minimum(value, low), least) > 0
-    return Interval(
-        value, np.where(has_lower, lower, 0.0), np.where(most < 1, np.minimum(upper, 1.0), 1.0)
-    )
+    return Interval(value, np.where(has_lower, lower, 0.0), np.where(most < 1, np.minimum(upper, 1.0), 1.0))
 
 
 def _threshold_ends(fitted_on: Passing, thresholds: Floats, asked: Floats) -> tuple[Floats, Floats]:

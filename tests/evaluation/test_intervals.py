@@ -55,7 +55,7 @@ def test_rejections_cover(num_signal, weights):
         covered += bool(points.background_low[0] <= truth <= points.background_high[0])
         _, low, high = interval_at(samples[1], points.thresholds)
         narrow += bool(low[0] <= truth <= high[0])
-    assert 0.65 < covered / num_toys < 0.76  # 68 %, give or take 2 %; Clopper-Pearson overcovers
+    assert 0.65 < covered / num_toys < 0.80  # 68 %, give or take 2 %; numbers of jets overcover
     if num_signal == 300:
         assert narrow / num_toys < 0.6  # the threshold's fluctuation is needed
 
