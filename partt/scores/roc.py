@@ -52,7 +52,7 @@ def roc_points(signal: Passing, background: Passing, efficiencies: npt.ArrayLike
     """Return the points of the curve at given signal efficiencies; nothing is interpolated."""
     asked = np.asarray(efficiencies, dtype=np.float64)
     thresholds = signal.threshold_for(asked)
-    value, low, high = interval_at_fitted(background, thresholds, signal)
+    value, low, high = interval_at_fitted(background, thresholds, signal, asked)
     return RocPoints(
         asked,
         thresholds,

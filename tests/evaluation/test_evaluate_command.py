@@ -113,7 +113,7 @@ EDGES = {
     "nothing passes": ("> 55 [0]", "1.000"),
     "one class has jets": ("–", "–"),
     "a class without jets": ("–", None),
-    "one jet of each class": ("> 1.2 [0]", "1.000"),
+    "one jet of each class": ("> 1.0 [0]", "1.000"),
     "no weight": ("–", None),
     "negative weights": (None, None),
 }
