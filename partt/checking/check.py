@@ -18,10 +18,12 @@ from partt.checking.findings import (
     ValueSummary,
 )
 from partt.checking.physical_units import UnitCheck
-from partt.data.config.data_config import CollectionInputs, DataConfig, load_data_config
+from partt.data.config.data_config import CollectionInputs, DataConfig, load_data_config, with_input
+from partt.data.config.input_map import InputMap
+from partt.data.files.info import FileInfo
 from partt.data.files.lists import InputFile, expand_files
-from partt.data.files.tables import FileInfo, inspect_file
 from partt.data.jagged import Jagged
+from partt.data.jet_files import inspect_again, open_jets
 from partt.data.packing import pack
 from partt.data.reading.jet_source import jet_weights
 from partt.data.reweighting import fit_reweighting
@@ -56,16 +58,20 @@ def check(
     test: Sequence[str] = (),
     *,
     purpose: Purpose = "train",
+    input: InputMap | str | None = None,  # noqa: A002
+    tree: str | None = None,
     limit: int | None = ENTRIES_PER_FILE,
     progress: Progress | None = None,
 ) -> CheckReport:
     """Check files against a data config, and the files to train on against those to test with.
 
-    `limit` is the number of entries that are read from each file; None reads everything. Problems of the
-    files are not raised but listed in the report.
+    `input`: an input map, its name or path, for files of events; "none": the files have one jet per entry.
+    `tree`: the tree of files that are not given as FILE.root:TREE. `limit` is the number of entries that are
+    read from each file; None reads everything. Problems of the files are not raised but listed in the report.
     """
     config = load_data_config(config) if isinstance(config, str) else config
-    sets = {"train": expand_files(train), "test": expand_files(test)}
+    config = with_input(config, input)
+    sets = {"train": expand_files(train, tree), "test": expand_files(test, tree)}
     sets = {name: inputs for name, inputs in sets.items() if inputs}
     if not sets:
         raise ConfigError("no files to check: name some, for example 'data/*.root'")
@@ -73,7 +79,7 @@ def check(
     opened: dict[str, list[OpenFile]] = {}
     for name, inputs in sets.items():
         prefix = f"{name}: " if len(sets) > 1 else ""
-        named = [InputFile(f"{prefix}{file.sample or '(all)'}", file.url) for file in inputs]
+        named = [replace(file, sample=f"{prefix}{file.sample or '(all)'}") for file in inputs]
         opened[name] = list(_open(config, named, purpose, limit, report))
     files = [file for pairs in opened.values() for _, file in pairs]
     to_fit = [file for _, file in next(iter(opened.values()))]  # a training fits to its own files
@@ -117,7 +123,7 @@ def _open(
         summary = report.samples.setdefault(item.sample, SampleSummary(item.sample))
         summary.num_files += 1
         try:
-            file = inspect_file(item.url, config.treename)
+            file = open_jets(item, config)
             summary.num_entries += file.num_entries
             require_branches(config, _names(config, purpose, file), file)
         except DataError as error:
@@ -184,7 +190,7 @@ def _fit(config: DataConfig, files: Sequence[FileInfo], purpose: Purpose, report
     fault = ""
     for is_last in (False, True):
         if is_last:
-            files = [inspect_file(file.url, config.treename) for file in files]
+            files = [inspect_again(file) for file in files]
         try:
             fitted = fit_standardization(config, files)
             return fit_reweighting(fitted, files) if purpose == "train" else fitted
@@ -366,7 +372,7 @@ def _num_classes(config: DataConfig, files: Sequence[FileInfo]) -> int:
     """Count the classes in all entries of the files, until there are two."""
     found: set[int] = set()
     for file in files:
-        for selected in scan(config, inspect_file(file.url, config.treename)):
+        for selected in scan(config, inspect_again(file)):
             found.update(np.unique(labels_of(config, selected)).tolist())
             if len(found) > 1:
                 return len(found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from partt.cli.arguments import positive
+from partt.cli.arguments import add_input, positive
 from partt.cli.screen import make_console, progress_bar
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="train",
         help="predict: labels are not needed",
     )
+    add_input(parser)
     amount = parser.add_mutually_exclusive_group()
     amount.add_argument(
         "--deep", action="store_true", help="read every entry, not only the first ones of each file"
@@ -75,6 +76,8 @@ def run(options: argparse.Namespace) -> int:
             [*options.files, *options.train],
             options.test,
             purpose=options.purpose,
+            input=options.input,
+            tree=options.tree,
             limit=None if options.deep else options.limit,
             progress=progress,
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 import partt
-from partt.cli.arguments import add_network, add_overwrite, few_positive, fraction
+from partt.cli.arguments import add_input, add_network, add_overwrite, few_positive, fraction
 from partt.cli.screen import make_console, progress_bar
 from partt.errors import ConfigError
 from partt.jobs.progress import Progress
@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a tagger file, a run folder, an exported tagger (.onnx), or a name listed by `partt taggers`",
     )
     add_network(parser)
+    add_input(parser)
     parser.add_argument("--demo", action="store_true", help="tag the sample jets shipped with partt")
     parser.add_argument(
         "--out",
@@ -113,6 +114,8 @@ def run(options: argparse.Namespace) -> int:
             files,
             options.out,
             discriminants=options.discriminants,
+            input=options.input,
+            tree=options.tree,
             keep=options.keep,
             embeddings=options.embeddings,
             apply_selection=options.apply_selection,
@@ -166,7 +169,9 @@ def _print(result: "PredictResult", console: "Console") -> None:
     rate = result.jets_per_second
     table = Table("", title="stopped early" if result.stopped else "predicted", show_header=False)
     table.add_column(justify="right")
-    table.add_row("entries in", f"{balance.entries:,}")
+    if balance.events:
+        table.add_row("events in", f"{balance.events:,}")
+    table.add_row("jets in" if balance.events else "entries in", f"{balance.entries:,}")
     table.add_row("scored", f"{balance.scored:,}")
     table.add_row("not selected", f"{balance.not_selected:,}")
     table.add_row("bad (not finite)", f"{balance.bad:,}")
