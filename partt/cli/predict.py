@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 STOPPED = 75  # exit code: stopped by a signal; complete outputs are kept
 
+MAX_WARNINGS = 6  # variables outside of the training domain that are listed
+
 DEMO_TAGGER = "jetclass-small"
 
 EXAMPLES = """\
@@ -186,6 +188,13 @@ def _print(result: "PredictResult", console: "Console") -> None:
         _line(console, f"skipped: {file.reason}")
     for column in result.left_out:
         _line(console, f"not in the outputs: {column}")
+    if result.outside:
+        console.print("[yellow]warning[/] these jets leave the training domain of the tagger:")
+        for text in result.outside[:MAX_WARNINGS]:
+            _line(console, f"  {text}")
+        rest = len(result.outside) - MAX_WARNINGS
+        others = f"{rest} more variables do, too; " if rest > 0 else ""
+        _line(console, f"  {others}`partt check --for TAGGER FILES` compares all variables")
     if result.stopped:
         _line(console, f"{result.folder}: run the same command to make the remaining outputs")
     elif len(result.outputs) == 1:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from partt.data.config.data_config import DataConfig
 from partt.data.jagged import Column, Jagged, Table, take
 from partt.data.jet_files import read_jets, read_per_event
+from partt.data.training_domain import Excess, count_outside, domain_values
 from partt.data.variables import Variables, labels_of, passes_selection, read_variables, targets_of
 from partt.errors import ParttError, without_secrets
 from partt.model.task_columns import task_columns
@@ -85,6 +86,7 @@ def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = 
         predictions=tagged.predictions,
         true_values=_true_values(tagger, file, variables),
         events=events,
+        outside=_outside(tagger, variables, tagged.selected),
     )
 
 
@@ -95,6 +97,14 @@ def _events(file: OpenedFile, variables: Variables, task: ChunkTask) -> EventsOf
     counts = np.bincount(variables.entries - task.start, minlength=task.stop - task.start)
     values = read_per_event(file.info, file.per_event, task.start, task.stop)
     return EventsOfJets(file.jets, np.concatenate([[0], np.cumsum(counts)]), task.start, values)
+
+
+def _outside(tagger: Tagger, variables: Variables, selected: npt.NDArray[np.bool_]) -> dict[str, Excess]:
+    """Count the values of the selected jets that are outside of the training domain."""
+    if tagger.domain is None:
+        return {}
+    jets = variables if selected.all() else variables.take(np.flatnonzero(selected))
+    return count_outside(tagger.domain, domain_values(tagger.data_config, jets))
 
 
 def attempt_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = map) -> Scores | ParttError:

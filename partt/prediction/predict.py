@@ -17,6 +17,7 @@ from partt.data.files.lists import expand_files
 from partt.data.files.tables import AuthenticationError
 from partt.data.jet_files import count_jets
 from partt.data.reading.jet_source import BadFile, BadFilePolicy, check_losses
+from partt.data.training_domain import Excess, add_up, warnings_of
 from partt.errors import ConfigError, DataError, ParttError, without_secrets
 from partt.jobs.output_folder import writing_to
 from partt.jobs.progress import Progress
@@ -68,6 +69,7 @@ class PredictResult:
     regressions: tuple[Task, ...]  # of the tagger
     seconds: float
     stopped: bool  # before the end
+    outside: tuple[str, ...] = ()  # variables of this run's jets that leave the training domain, with numbers
 
     @property
     def balance(self) -> Balance:
@@ -148,6 +150,14 @@ def predict(
             should_stop=should_stop,
         )
         stopped = False
+        outside: dict[str, Excess] = {}
+
+        def watched(chunks: Iterator[Scores]) -> Iterator[Scores]:
+            nonlocal outside
+            for chunk in chunks:
+                outside = add_up(outside, chunk.outside)
+                yield chunk
+
         with closing(results):
             for number, item in enumerate(todo):
                 try:
@@ -157,7 +167,7 @@ def predict(
                         item.file,
                         item.origin,
                         options,
-                        scores,
+                        watched(scores),
                         tasks=tagger.tasks,
                         network=tagger.network_name,
                         versions=made_with,
@@ -182,7 +192,14 @@ def predict(
     seconds = time.monotonic() - started
     in_order = sorted(outputs, key=lambda output: paths.index(output.path))
     result = PredictResult(
-        folder, tuple(in_order), tuple(bad_files), opened.left_out, tagger.regressions, seconds, stopped
+        folder,
+        tuple(in_order),
+        tuple(bad_files),
+        opened.left_out,
+        tagger.regressions,
+        seconds,
+        stopped,
+        () if tagger.domain is None else tuple(warnings_of(tagger.domain, outside)),
     )
     if not stopped:
         write_summary(folder, _summary(result, tagger, options))

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from partt.data.jagged import Table
+from partt.data.training_domain import Excess
 
 SUMMARY_FILE = "predict.json"  # beside the outputs of a prediction; evaluation quotes it
 
@@ -41,6 +42,7 @@ class Scores:
     predictions: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)  # column -> (N,)
     true_values: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)  # column -> (N,)
     events: EventsOfJets | None = None  # None: every entry is a jet
+    outside: Mapping[str, Excess] = field(default_factory=dict)  # of the training domain, by variable
 
     @property
     def scored(self) -> npt.NDArray[np.bool_]:

@@ -25,6 +25,7 @@ import partt
 from partt.config import Record, parse_record
 from partt.data.config.data_config import DataConfig
 from partt.data.jet_batch import Positions
+from partt.data.training_domain import Domain
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError, ParttError
 from partt.model.task_columns import SCORE, SOFTMAX, task_columns
@@ -59,6 +60,7 @@ class OnnxHeader(Record):
     tagger_sha256: str
     versions: dict[str, str]
     data_config: str
+    domain: Domain | None = None  # None: not known
 
     def to_metadata(self) -> dict[str, str]:
         """Return the header as strings."""
@@ -95,6 +97,11 @@ class OnnxTagger(Tagger):
     def network_name(self) -> str:
         """The name of the network that was exported."""
         return self.header.network
+
+    @property
+    def domain(self) -> Domain | None:  # type: ignore[override]
+        """Which values the tagger was trained on; None: not known."""
+        return self.header.domain
 
     def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
         """Return scores and predictions of jets; `each` computes batches like `map`."""
