@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from partt.cli.arguments import add_overwrite
+from partt.cli.arguments import add_overwrite, add_tree
 from partt.cli.screen import make_console, progress_bar
 from partt.errors import ConfigError
 
@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="REPORT", help="folder for the report")
     add_overwrite(parser)
+    add_tree(parser)
     parser.add_argument("--name", help="name of the model (default: that of the first file)")
     parser.add_argument(
         "--preset",
@@ -108,6 +109,7 @@ def run(options: argparse.Namespace) -> int:
     with progress_bar("evaluating", unit="jets") as progress:
         found = evaluate(
             options.scores,
+            tree=options.tree,
             out=options.out,
             name=options.name,
             preset=options.preset,

@@ -7,6 +7,7 @@ import numpy as np
 
 from partt.data.config.data_config import DataConfig
 from partt.data.from_awkward import EventJets, jets_of_events
+from partt.data.training_domain import Domain
 from partt.data.variables import Variables, names_for_index
 from partt.model.network_file import NetworkFile
 from partt.model.tasks import Task
@@ -29,6 +30,8 @@ class Tagger(ABC):
     library: Literal["torch", "onnxruntime"]
     """the library that runs the network"""
     file_suffix: str
+    domain: Domain | None = None
+    """which values it was trained on; None: not known"""
     network_file: NetworkFile | None = None
     """the user's own network file, if its network is from one"""
 

@@ -7,7 +7,8 @@ from typing import Literal
 
 import torch
 
-from partt.data.config.data_config import load_data_config
+from partt.data.config.data_config import load_data_config, with_input
+from partt.data.config.input_map import InputMap
 from partt.data.files.lists import InputFile, expand_files
 from partt.jobs.devices import choose_device, num_cores
 from partt.jobs.progress import Progress
@@ -33,6 +34,8 @@ def train(
     validation: Files | float,
     out: str | Path | None = None,
     overrides: Sequence[str] = (),
+    input: InputMap | str | None = None,  # noqa: A002
+    tree: str | None = None,
     seed: int = 1,
     resume: bool = False,
     init_from: str | Path | None = None,
@@ -53,9 +56,11 @@ def train(
 
     `files` and `validation` are paths, globs, NAME:GLOB, @LIST or URLs; `validation` can also be a number,
     the fraction of the training entries to set aside. `overrides` change keys of the recipe
-    ("optimizer.lr=3e-4"). `objective`: what to learn, instead of classification. `network_file`: the user's
-    own network, whose code is run (docs/how-to/own_network.md). `opening` is called with the files opened so
-    far and their number. With torchrun all processes call this; only the first one reports.
+    ("optimizer.lr=3e-4"). `input`: an input map, its name or path, for files of events; "none": the files
+    have one jet per entry. `tree`: that of files not given as FILE.root:TREE. `objective`: what to learn,
+    instead of classification. `network_file`: the user's own network, whose code is run
+    (docs/how-to/own_network.md). `opening` is called with the files opened so far and their number. With
+    torchrun all processes call this; only the first one reports.
     See docs/reference/training.md for the other arguments.
     """
     keep_few_kernels()
@@ -68,9 +73,9 @@ def train(
     world = world_from_environment()
     where = choose_device(device, world.local_rank if world.size > 1 else None)
     torch.set_num_threads(num_threads or max(1, num_cores() // world.local_size))
-    config = load_data_config(recipe.data_config)
+    config = with_input(load_data_config(recipe.data_config), input)
     reading = ReadingOptions(on_bad_file, max_bad_fraction, on_bad_jet, Path(cache) if cache else None)
-    train_files = _expanded(files)
+    train_files = _expanded(files, tree)
     if objective is None:
         config = with_class_names(recipe, config, train_files, reading)
     initial = None if init_from is None else weights_to_start_from(init_from, recipe, config, file, objective)
@@ -78,7 +83,7 @@ def train(
         recipe if initial is None else initial.recipe,
         config,
         train_files,
-        validation if isinstance(validation, float) else _expanded(validation),
+        validation if isinstance(validation, float) else _expanded(validation, tree),
         seed=seed,
         reading=reading,
         objective=objective,
@@ -105,5 +110,5 @@ def train(
         )
 
 
-def _expanded(files: Files) -> Sequence[InputFile]:
-    return expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)])
+def _expanded(files: Files, tree: str | None) -> Sequence[InputFile]:
+    return expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)], tree)

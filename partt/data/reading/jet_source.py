@@ -11,8 +11,9 @@ import torch
 
 from partt.data.config.data_config import DataConfig
 from partt.data.files.lists import InputFile
-from partt.data.files.tables import MAX_CHUNK, AuthenticationError, FileInfo, inspect_file
+from partt.data.files.tables import MAX_CHUNK, AuthenticationError, FileInfo
 from partt.data.jet_batch import JetBatch
+from partt.data.jet_files import open_jets
 from partt.data.packing import pack
 from partt.data.reading.batch_cache import BatchCache
 from partt.data.reading.splitting import Split
@@ -124,7 +125,7 @@ def open_files(
     bad: list[BadFile] = []
     for number, file in enumerate(inputs):
         try:
-            info = inspect_file(file.url, config.treename, max_chunk)
+            info = open_jets(file, config, max_chunk)
             require_branches(config, names, info)
             good.append((file.sample, info))
         except AuthenticationError:
