@@ -76,7 +76,7 @@ def open_inputs(
     if config.input is not None:
         _refuse_for_events(options)
     good, bad = open_files(
-        inputs, config, tagger.needed_names, policy, max_chunk=CHUNK_ENTRIES, progress=progress
+        inputs, config, tagger.require, policy, max_chunk=CHUNK_ENTRIES, progress=progress
     )
     infos = [info for _, info in good]
     trees = {file.url: file.tree or "" for file in inputs}

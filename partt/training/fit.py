@@ -215,11 +215,11 @@ def _validate(run: _Run) -> tuple[MetricValues, int] | None:
         on_notice=lambda text: run.report(Notice(text)),
         should_stop=run.should_stop_waiting,
     )
-    learner = run.learner
-    machine.world.broadcast_buffers(learner.network)
+    result = run.learner.result
+    machine.world.broadcast_buffers(result.network)
     try:
         return validate(
-            learner.network, learner.objective, _counted(run, batches), machine.world, run.should_stop
+            result.network, result.objective, _counted(run, batches), machine.world, run.should_stop
         )
     except SignalledError:
         return None
@@ -255,14 +255,14 @@ def _end_epoch(run: _Run, state: RunState, validation: MetricValues, num_jets: i
         check_weights(run.learner.network, state.step, lr)
         run.folder.keep_lock()
         if is_best:
-            job, network = run.job, run.learner.network
+            job, network = run.job, run.learner.result.network
             tagger = new_tagger(
                 network,
                 job.train.config,
                 run.reference_jets,
                 job.objective.tasks,
                 job.network_file,
-                run.domain,
+                domain=run.domain,
             )
             save_tagger(run.folder.tagger, tagger)
         values = {
