@@ -68,6 +68,20 @@ class Backbone(nn.Module, ABC):
         """Whether it has `embed_padded`, which export needs."""
         return type(self).embed_padded is not Backbone.embed_padded
 
+    @property
+    def attention_blocks(self) -> Mapping[str, nn.Module]:
+        """The blocks with attention by name, in order; none by default.
+
+        The `attention` of a block is an `AttentionLayer`. Its first input, which it changes, has the form of
+        its output: without the block, the input takes the place of the output.
+        """
+        return {}
+
+    @property
+    def pair_bias(self) -> nn.Module | None:
+        """The module whose outputs are added to the scores of the attention; None: there is none."""
+        return None
+
     def initialise(self, heads: nn.ModuleDict) -> None:
         """Draw the initial weights of backbone and heads; by default they stay as torch drew them."""
 

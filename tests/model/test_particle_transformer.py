@@ -209,7 +209,7 @@ def slow_network(network, jet):
 
 def test_attention_maps_equal_an_explicit_slow_computation():
     network, jets = small_network().eval(), packed_jets((5, 1, 9, 12, 2))
-    inspections = inspect_jets(network, jets)
+    inspections = list(inspect_jets(network, jets))
     with torch.inference_mode():
         logits = logits_of(network, jets)
     for index, inspection in enumerate(inspections):
@@ -223,7 +223,7 @@ def test_attention_maps_equal_an_explicit_slow_computation():
 @pytest.mark.parametrize("case", ["part", "part_v3, sv pf lt", "part, pf sv jet"])
 def test_inspection_gives_what_the_head_sees(case):
     network, jets = small_network(case).eval(), jets_for(case, LENGTHS)
-    inspections = inspect_jets(network, jets)
+    inspections = list(inspect_jets(network, jets))
     with torch.inference_mode():
         embeddings = network.embed(jets)
     torch.testing.assert_close(torch.stack([item.embedding for item in inspections]), embeddings)
