@@ -26,6 +26,7 @@ from partt.evaluation.settings import (
     default_bins,
     mass_bins,
     plan_regressions,
+    settings_for,
     without_baselines,
 )
 from partt.evaluation.summary import Summary, num_steps, summarise
@@ -55,6 +56,7 @@ def evaluate(
     compare: Mapping[str, Source] | None = None,
     published: bool = False,
     run_folder: Location | None = None,
+    label: str = "",
     command: str = "",
     overwrite: bool = False,
     progress: Progress = lambda _done, _total: None,
@@ -62,21 +64,18 @@ def evaluate(
     """Evaluate the predictions of a model, and of others to compare with; write a report to the folder `out`.
 
     `scores` are prediction files (names, globs, URLs), or `scores_from_arrays(...)`; several files with the
-    same jets are seeds of one model. Files in `out` that are not of an earlier report are replaced only with
-    `overwrite`. See docs/reference/evaluation.md for the rest.
+    same jets are seeds of one model. `label` names an experiment above the figures. Files in `out` that are
+    not of an earlier report are replaced only with `overwrite`. See docs/reference/evaluation.md for the rest.
     """
-    sources = {name or "": scores, **(compare or {})}
-    if len(sources) < 1 + len(compare or {}):
-        raise ConfigError(f"two models are called {name!r}; give the first another --name")
-    for model in sources:
-        if model:
-            check_name("a model", model)
+    sources = _named(name, scores, compare or {})
     if out is not None:
+        from partt.evaluation.figures.experiment_label import check_label  # noqa: PLC0415 - matplotlib
         from partt.evaluation.report import (  # noqa: PLC0415 - matplotlib, only for reports
             refuse_foreign_files,
             write_report,
         )
 
+        check_label(label)
         refuse_foreign_files(Path(out), overwrite=overwrite)  # before long computations
     requests = parse_requests(working_points)
     wanted = {observer: check_edges(observer, list(edges)) for observer, edges in (bins or {}).items()}
@@ -91,10 +90,10 @@ def evaluate(
     for model, seeds in opened.items():
         summaries = []
         for number, seed in enumerate(seeds):
-            # classes are evaluated in bins for the first seed of the first model, responses for that of each
+            # the first seed of each model is evaluated in bins: those of the first model
             is_main = settings is None
             asked = [*wanted, *([mass] if mass else [])] if is_main else []
-            usual = _usual_observers(seed, wanted, is_main=is_main) if number == 0 else []
+            usual = _usual_observers(seed, wanted, mass) if number == 0 else []
             known = settings.responses if settings else {}
             compared = [
                 name
@@ -109,7 +108,9 @@ def evaluate(
                 all_bins = {**default_bins(loaded), **wanted}
                 settings = EvaluationSettings(chosen, requests, all_bins, mass_bins(loaded, mass))
                 check_size(settings)
-            applied = settings if is_main else replace(settings, bins=None, mass=None)
+            applied = (
+                settings_for(loaded, settings) if number == 0 else replace(settings, bins=None, mass=None)
+            )
             if loaded.regressions and number == 0:
                 applied = replace(
                     applied, responses=plan_regressions(loaded, wanted, further, settings.responses)
@@ -126,12 +127,27 @@ def evaluate(
     evaluation = Evaluation(models, settings, table)
     if out is not None:
         write_report(
-            evaluation, Path(out), epochs=epochs, weights=weights, command=command, overwrite=overwrite
+            evaluation,
+            Path(out),
+            epochs=epochs,
+            weights=weights,
+            label=label,
+            command=command,
+            overwrite=overwrite,
         )
     return evaluation
 
 
 _Seed = tuple[ScoreFile, ...] | ScoresByClass
+
+
+def _named(name: str | None, scores: Source, compare: Mapping[str, Source]) -> dict[str, Source]:
+    """Return the scores of all models by name; the first has none yet if it was not given."""
+    if name in compare:
+        raise ConfigError(f"two models are called {name!r}; give the first another --name")
+    for model in [*([name] if name else []), *compare]:
+        check_name("a model", model)
+    return {name or "": scores, **compare}
 
 
 def _open(source: Source) -> Sequence[_Seed]:
@@ -157,11 +173,11 @@ def _regressions(seed: _Seed) -> tuple[Task, ...]:
     return seed.regressions if isinstance(seed, ScoresByClass) else seed[0].regressions
 
 
-def _usual_observers(seed: _Seed, bins: Mapping[str, Floats], *, is_main: bool) -> list[str]:
-    """Return the usual observers to read, if the files have them, for classes and for responses."""
-    names = [*DEFAULT_OBSERVERS, DEFAULT_MASS] if is_main else []
+def _usual_observers(seed: _Seed, bins: Mapping[str, Floats], mass: str | None) -> list[str]:
+    """Return the observers to read, if the files have them, for classes and for responses."""
+    names = [*DEFAULT_OBSERVERS, mass or DEFAULT_MASS, *bins]
     if _regressions(seed):
-        names += [*DEFAULT_OBSERVERS, MULTIPLICITY, *bins]
+        names.append(MULTIPLICITY)
     if isinstance(seed, ScoresByClass):
         return []  # all are in memory
     return [name for name in names if all(name in file.observers for file in seed)]

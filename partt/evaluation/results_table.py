@@ -10,6 +10,8 @@ import numpy as np
 from partt.evaluation.presets import QuotedDiscriminant
 from partt.evaluation.summary import ClassificationSummary, Summary
 
+MAX_COLUMNS = 16
+
 
 @dataclass(frozen=True)
 class TableColumn:
@@ -61,6 +63,11 @@ class ResultsTable:
 
     columns: tuple[TableColumn, ...]
     rows: tuple[Row, ...]
+
+    @property
+    def is_upright(self) -> bool:
+        """Whether numbers should be lines and models columns: many classes are too wide for a page."""
+        return len(self.columns) > MAX_COLUMNS
 
 
 def make_table(

@@ -15,12 +15,43 @@ for (const table of document.querySelectorAll("table.sortable")) {
       };
       const rows = [...table.tBodies[0].rows].sort((a, b) => (ascending ? 1 : -1) * compare(a, b));
       table.tBodies[0].append(...rows);
+      table.dispatchEvent(new Event("sorted"));
     };
     head.tabIndex = 0;
     head.addEventListener("click", sort);
     head.addEventListener("keydown", event => { if (event.key === "Enter") sort(); });
   });
 }
+
+// Long tables show some rows at a time.
+for (const table of document.querySelectorAll("table[data-rows]")) {
+  const size = Number(table.dataset.rows), rows = table.tBodies[0].rows;
+  if (rows.length <= size) continue;
+  const [back, next] = ["‹", "›"].map(text => Object.assign(document.createElement("button"), { textContent: text }));
+  const where = document.createElement("span");
+  const pager = Object.assign(document.createElement("nav"), { className: "pager" });
+  pager.append(back, where, next);
+  table.after(pager);
+  let first = 0;
+  const turn = to => {
+    first = Math.max(0, Math.min(to, size * Math.floor((rows.length - 1) / size)));
+    [...rows].forEach((row, number) => { row.hidden = number < first || number >= first + size; });
+    where.textContent = `${first + 1}–${Math.min(first + size, rows.length)} of ${rows.length}`;
+  };
+  back.addEventListener("click", () => turn(first - size));
+  next.addEventListener("click", () => turn(first + size));
+  table.addEventListener("sorted", () => turn(0));
+  turn(0);
+}
+
+// One model is shown at a time.
+const choices = [...document.querySelectorAll("button[data-shows]")];
+const choose = name => {
+  choices.forEach(button => button.setAttribute("aria-pressed", button.dataset.shows === name));
+  document.querySelectorAll("[data-model]").forEach(part => { part.hidden = part.dataset.model !== name; });
+};
+choices.forEach(button => button.addEventListener("click", () => choose(button.dataset.shows)));
+if (choices.length) choose(choices[0].dataset.shows);
 
 // Pointing at a ROC curve shows its nearest point.
 for (const figure of document.querySelectorAll("figure[data-hover]")) {
@@ -33,7 +64,8 @@ for (const figure of document.querySelectorAll("figure[data-hover]")) {
 
   const place = (panel, point, area) => {
     const [left, top, right, bottom] = panel.box;
-    const x = (point[0] - panel.x[0]) / (panel.x[1] - panel.x[0]);
+    const at = panel.zoomed ? -Math.log10(1 - point[0]) : point[0];
+    const x = (at - panel.x[0]) / (panel.x[1] - panel.x[0]);
     const y = Math.log(point[1] / panel.y[0]) / Math.log(panel.y[1] / panel.y[0]);
     return [area.width * (left + x * (right - left)), area.height * (bottom - y * (bottom - top))];
   };
