@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import norm
 
-from partt.evaluation.intervals import TAIL
-from partt.evaluation.passing import Passing, sort_sample
-from partt.evaluation.roc import roc_points
+from partt.scores.intervals import TAIL
+from partt.scores.passing import Passing, sort_sample
+from partt.scores.roc import roc_points
 
 EFFICIENCIES = (0.5, 0.99, 0.995)
 JETS = ((300, 300), (300, 3000), (1000, 1000), (3000, 3000), (10_000, 10_000))  # signal, background

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from partt.evaluation.jets import ClassJets, ScoresByClass
 from partt.evaluation.metrics import present_classes
-from partt.evaluation.passing import Floats
+from partt.scores.passing import Floats
 
 NUM_BLOCKS, MIN_BLOCKS = 256, 32  # of each class: for few classes, and at least
 NUM_REPETITIONS = 200

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from partt.data.jagged import Array
-from partt.evaluation.passing import Floats
+from partt.scores.passing import Floats
 
 NUM_BINS = 40
 TAIL = 0.002  # of the jets of a sample, on either side, may share the outermost bin
@@ -27,7 +27,8 @@ class LogOddsSpectrum:
 def log_odds(values: Array) -> Floats:
     """Return ln D / (1 - D), at most +-16."""
     inside = np.clip(values.astype(np.float64), 1e-12, 1 - 1e-12)
-    return np.clip(np.log(inside) - np.log1p(-inside), -LARGEST, LARGEST)
+    found: Floats = np.clip(np.log(inside) - np.log1p(-inside), -LARGEST, LARGEST)
+    return found
 
 
 def log_odds_spectrum(

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from partt.evaluation.intervals import Interval, interval_in_bins
 from partt.evaluation.jets import ClassJets, ScoresByClass
-from partt.evaluation.passing import Floats, area, sort_sample
+from partt.scores.intervals import Interval, interval_in_bins
+from partt.scores.passing import Floats, area, sort_sample
 
 CALIBRATION_BINS = 15
 SCORE_BINS = 40

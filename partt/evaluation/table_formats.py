@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Sequence
 
-from partt.evaluation.number_text import CellText, cell_text
-from partt.evaluation.results_table import Cell, ResultsTable, Row
+from partt.evaluation.results_table import ResultsTable, Row
+from partt.pages.number_text import Cell, CellText, cell_text
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -19,7 +19,8 @@ _LATEX = {
 }
 LEGEND = (
     "68 % intervals, with the number of background jets that pass; (stat.) is the uncertainty from the "
-    "number of jets, (seeds) the standard deviation over the seeds. > is a lower limit: no background jet passes."
+    "number of jets, (seeds) the standard deviation over the seeds. > is a lower limit: no background jet "
+    "passes."
 )
 
 

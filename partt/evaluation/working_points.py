@@ -13,9 +13,9 @@ import numpy.typing as npt
 from partt.data.jagged import Array
 from partt.errors import ConfigError
 from partt.evaluation.bins import bin_numbers
-from partt.evaluation.intervals import Interval, interval_at, interval_at_fitted, interval_in_bins
-from partt.evaluation.names import shorten
-from partt.evaluation.passing import Floats, Passing
+from partt.pages.names import shorten
+from partt.scores.intervals import Interval, interval_at, interval_at_fitted, interval_in_bins
+from partt.scores.passing import Floats, Passing
 
 
 @dataclass(frozen=True)

@@ -121,8 +121,8 @@ EDGES = {
 
 @pytest.mark.parametrize("case", EDGES)
 def test_edges_have_a_sensible_result(case):
-    from partt.evaluation.number_text import cell_text
     from partt.evaluation.table_formats import plain_text
+    from partt.pages.number_text import cell_text
 
     found = partt.evaluate(degenerate(case))
     rejection, area = EDGES[case]

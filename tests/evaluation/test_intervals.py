@@ -5,11 +5,11 @@ import pytest
 from scipy.stats import beta
 
 from partt.evaluation.bootstrap import bootstrap
-from partt.evaluation.intervals import COVERAGE, interval_at
 from partt.evaluation.jets import scores_from_arrays
 from partt.evaluation.metrics import count_predictions, mean_area, pair_areas
-from partt.evaluation.passing import sort_sample
-from partt.evaluation.roc import roc_points
+from partt.scores.intervals import COVERAGE, interval_at
+from partt.scores.passing import sort_sample
+from partt.scores.roc import roc_points
 from toy_scores import gaussian_rejection, gaussian_scores, random_scores
 
 

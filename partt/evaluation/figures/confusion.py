@@ -5,10 +5,10 @@ import math
 import numpy as np
 from matplotlib.figure import Figure
 
-from partt.evaluation.figures.drawing import Drawing
-from partt.evaluation.figures.style import plain
 from partt.evaluation.shown import shown_classes
 from partt.evaluation.summary import ClassificationSummary
+from partt.pages.drawing import Drawing
+from partt.pages.style import plain
 
 CAPTION = "The class with the highest score. Rows add up to 100 %"
 

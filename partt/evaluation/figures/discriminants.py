@@ -9,11 +9,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.observer_dependence import spelled
-from partt.evaluation.figures.style import colour, grid_shape, panels, plain
 from partt.evaluation.log_odds import log_odds
 from partt.evaluation.summary import DiscriminantSummary
+from partt.pages.drawing import Drawing
+from partt.pages.style import colour, grid_shape, panels, plain
 
 BACKGROUND = "#555555"
 TICKS = (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnchoredOffsetbox, HPacker, TextArea
 
 from partt.errors import ConfigError
-from partt.evaluation.figures.drawing import Drawing
-from partt.evaluation.names import check_name
+from partt.pages.drawing import Drawing
+from partt.pages.names import check_name
 
 HEIGHT = 0.36  # inches
 SPECIAL = "$\\{}^_%"  # what mathematics in matplotlib would interpret
@@ -48,7 +49,7 @@ def labelled(drawing: Drawing, label: str) -> Drawing:
 
 def _add_text(figure: Figure, label: str) -> None:
     name, _, rest = label.partition(" ")
-    parts = [TextArea(name, textprops={"fontweight": "bold", "fontsize": 15})]
+    parts: list[Artist] = [TextArea(name, textprops={"fontweight": "bold", "fontsize": 15})]
     if rest:
         parts.append(TextArea(rest, textprops={"fontstyle": "italic", "fontsize": 12}))
     packed = HPacker(children=parts, align="baseline", pad=0, sep=5)

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.paired_panels import is_leftmost, is_lowest, paired_panels, say
-from partt.evaluation.figures.style import colour, plain
-from partt.evaluation.passing import Floats
-from partt.evaluation.roc import invert
 from partt.evaluation.summary import DiscriminantSummary
 from partt.evaluation.working_points import BinnedEfficiency, Request
+from partt.pages.drawing import Drawing
+from partt.pages.style import colour, plain
+from partt.scores.passing import Floats
+from partt.scores.roc import invert
 
 LABELS = {
     "jet_pt": r"jet $p_T$ [GeV]",

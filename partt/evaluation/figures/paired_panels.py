@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from partt.evaluation.figures.style import grid_shape
+from partt.pages.style import grid_shape
 
 GAP = 0.12  # between a pair and the next, relative to an upper panel
 

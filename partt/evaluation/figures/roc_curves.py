@@ -9,12 +9,12 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.paired_panels import is_leftmost, is_lowest, paired_panels, say
-from partt.evaluation.figures.style import colour, line, plain
-from partt.evaluation.passing import Floats
-from partt.evaluation.roc import RocPoints
 from partt.evaluation.summary import DiscriminantSummary
+from partt.pages.drawing import Drawing
+from partt.pages.style import colour, line, plain
+from partt.scores.passing import Floats
+from partt.scores.roc import RocPoints
 
 Curves = Mapping[str, Mapping[str, DiscriminantSummary]]  # model -> discriminant
 HIGH = 0.95  # a discriminant quoted at this signal efficiency or above is shown close to 1
@@ -205,7 +205,7 @@ def _finish(axes: Any, *, is_zoomed: bool) -> None:
         ends = _places(np.array(ZOOM), is_zoomed=True)
         axes.set_xlim(*ends)
         places = _places(np.array(ZOOM_TICKS), is_zoomed=True)
-        axes.xaxis.set_major_locator(FixedLocator(places))
+        axes.xaxis.set_major_locator(FixedLocator(places.tolist()))
         axes.xaxis.set_major_formatter(FixedFormatter([f"{value:g}" for value in ZOOM_TICKS]))
         axes.xaxis.set_minor_locator(NullLocator())
     else:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from partt.evaluation.intervals import interval_at_fitted
-from partt.evaluation.passing import Floats, Passing
+from partt.scores.intervals import interval_at_fitted
+from partt.scores.passing import Floats, Passing
 
 # Efficiencies at which curves are drawn, denser close to 1.
 GRID = np.concatenate(

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import binom, norm
 
-from partt.evaluation.passing import Floats, Passing
+from partt.scores.passing import Floats, Passing
 
 MAX_LOGARITHM = 500.0  # of a ratio; its exponential must not overflow
 TAIL = float(norm.cdf(-1))  # 15.87 % on either side
