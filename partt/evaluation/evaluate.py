@@ -29,9 +29,10 @@ from partt.evaluation.settings import (
 from partt.evaluation.summary import Summary, num_steps, summarise
 from partt.evaluation.working_points import parse_requests
 from partt.jobs.metrics_file import METRICS_FILE, read_metrics
+from partt.jobs.notebook_bar import notebook_progress
 from partt.jobs.progress import Progress
 from partt.model.tasks import Task
-from partt.pages.names import check_name, shorten
+from partt.pages.names import check_name, fault_of, shorten
 from partt.scores.columns import ScoreFile
 from partt.scores.passing import Floats
 from partt.scores.presets import QuotedDiscriminant, choose_discriminants
@@ -60,7 +61,7 @@ def evaluate(
     label: str = "",
     command: str = "",
     overwrite: bool = False,
-    progress: Progress = lambda _done, _total: None,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Evaluate the predictions of a model, and of others to compare with; write a report to the folder `out`.
 
@@ -85,7 +86,7 @@ def evaluate(
     opened = {model: _open(source, tree) for model, source in sources.items()}
     further = baselines or {}
     _require_regressions(further, [task for seeds in opened.values() for task in _regressions(seeds[0])])
-    tracker = _Tracker(opened.values(), progress)
+    tracker = _Tracker(opened.values(), progress or notebook_progress("evaluating", "jets"))
 
     settings: EvaluationSettings | None = None
     models: dict[str, tuple[Summary, ...]] = {}
@@ -216,7 +217,11 @@ def _require_observers(scores: ScoresByClass, names: Sequence[str]) -> None:
 
 
 def _default_name(summary: Summary) -> str:
+    """Return what the tagger is called, if the files say so, else the name of the first file."""
     stem = Path(summary.files[0]).stem if summary.files else "model"
+    tagger = str(summary.origin.get("tagger", ""))
+    if tagger and not fault_of(tagger):
+        return tagger
     return stem.encode("utf-8", "replace").decode()  # bytes of the name that are not UTF-8 become ?
 
 

@@ -100,6 +100,10 @@ class Summary:
     regressions: Mapping[str, RegressionSummary]  # by name
     notes: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        """Return what a prompt shows, without the numbers."""
+        return f"<Summary: {sum(self.num_jets.values()):,} jets, {len(self.class_names)} classes>"
+
     @property
     def discriminants(self) -> Mapping[str, DiscriminantSummary]:
         """The discriminants that have a result, by name."""

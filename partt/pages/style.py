@@ -107,6 +107,11 @@ def write_figure(figure: Figure, folder: Path, name: str) -> str:
     return f"data:image/png;base64,{base64.b64encode(_few_colours(rendered['png'])).decode()}"
 
 
+def png_uri(figure: Figure) -> str:
+    """Return a figure as a PNG with few colours in a data URI, for a notebook."""
+    return f"data:image/png;base64,{base64.b64encode(_few_colours(_rendered(figure, 'png'))).decode()}"
+
+
 def _few_colours(png: bytes) -> bytes:
     """Return a PNG with a palette: a third of the size, and no difference that one sees."""
     from PIL import Image  # noqa: PLC0415 - only for large figures

@@ -1,8 +1,8 @@
 """The label of an experiment above a figure, as mplhep sets it: the name in bold, what follows in italics."""
 
 from dataclasses import replace
+from typing import Any
 
-from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnchoredOffsetbox, HPacker, TextArea
 
@@ -49,7 +49,7 @@ def labelled(drawing: Drawing, label: str) -> Drawing:
 
 def _add_text(figure: Figure, label: str) -> None:
     name, _, rest = label.partition(" ")
-    parts: list[Artist] = [TextArea(name, textprops={"fontweight": "bold", "fontsize": 15})]
+    parts: list[Any] = [TextArea(name, textprops={"fontweight": "bold", "fontsize": 15})]
     if rest:
         parts.append(TextArea(rest, textprops={"fontstyle": "italic", "fontsize": 12}))
     packed = HPacker(children=parts, align="baseline", pad=0, sep=5)
