@@ -160,9 +160,9 @@ def start_or_resume(
 
 def _is_longer(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Tell whether two definitions differ only in that the second has more epochs."""
-    epochs = before["recipe"]["epochs"], now["recipe"]["epochs"]
-    same = {**before, "recipe": {**before["recipe"], "epochs": epochs[1]}}
-    return epochs[1] > epochs[0] and not list(_differences(same, now))
+    done, wanted = before["recipe"]["epochs"], now["recipe"]["epochs"]
+    same = {**before, "recipe": {**before["recipe"], "epochs": wanted}}
+    return None not in {done, wanted} and wanted > done and not list(_differences(same, now))
 
 
 def _refuse_foreign_files(folder: RunFolder, texts: Iterable[str]) -> None:
