@@ -11,6 +11,8 @@ from partt.evaluation.summary import ClassificationSummary, Summary
 from partt.pages.number_text import Cell
 from partt.scores.presets import QuotedDiscriminant
 
+MAX_COLUMNS = 16
+
 
 @dataclass(frozen=True)
 class TableColumn:
@@ -50,6 +52,11 @@ class ResultsTable:
 
     columns: tuple[TableColumn, ...]
     rows: tuple[Row, ...]
+
+    @property
+    def is_upright(self) -> bool:
+        """Whether numbers should be lines and models columns: many classes are too wide for a page."""
+        return len(self.columns) > MAX_COLUMNS
 
 
 def make_table(

@@ -79,7 +79,7 @@ class OnnxHeader(Record):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class OnnxTagger(Tagger):
     """An exported tagger, ready to run."""
 
@@ -89,6 +89,7 @@ class OnnxTagger(Tagger):
     session: Any  # onnxruntime.InferenceSession
     contents: bytes  # of the file
     sha256: str  # of the contents
+    name: str = ""  # of the file it was loaded from
 
     library = "onnxruntime"
     file_suffix = SUFFIX

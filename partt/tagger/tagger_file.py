@@ -69,7 +69,7 @@ ROWS_PER_BATCH = {"cpu": 8192}
 ROWS_PER_BATCH_ELSEWHERE = 262_144
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TorchTagger(Tagger):
     """A torch network and the data config of its inputs."""
 
@@ -81,6 +81,7 @@ class TorchTagger(Tagger):
     sha256: str = ""
     network_file: NetworkFile | None = None  # the user's own network, which the tagger file does not contain
     domain: Domain | None = None  # which values it was trained on
+    name: str = ""  # of the file it was loaded from
 
     library = "torch"
     file_suffix = SUFFIX

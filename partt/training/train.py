@@ -12,6 +12,7 @@ from partt.data.config.input_map import InputMap
 from partt.data.files.lists import InputFile, expand_files
 from partt.errors import ConfigError
 from partt.jobs.devices import choose_device, num_cores
+from partt.jobs.notebook_bar import notebook_progress
 from partt.jobs.progress import Progress
 from partt.model.cpu.allocator import keep_few_kernels
 from partt.model.network_file import read_network_file, run_network_file
@@ -19,7 +20,7 @@ from partt.tagger.loading import load_tagger
 from partt.tagger.tagger import Tagger
 from partt.training.class_naming import naming_notices, with_class_names
 from partt.training.distributed import connected, world_from_environment
-from partt.training.events import Notice, Report
+from partt.training.events import Event, Notice, Report, StepDone
 from partt.training.fine_tuning import weights_to_start_from
 from partt.training.fit import FitResult, Machine, fit
 from partt.training.job import ReadingOptions, open_job
@@ -54,7 +55,7 @@ def train(
     max_bad_fraction: float = 0.05,
     on_bad_jet: Literal["error", "drop"] = "error",
     opening: Progress | None = None,
-    report: Report = lambda _: None,
+    report: Report | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> FitResult:
     """Train with a recipe (a path, or the name of a shipped one), and write the run folder `out`.
@@ -105,7 +106,7 @@ def train(
         progress=opening if world.is_first else None,
     )
     path = Path(out) if out is not None else Path("runs") / name
-    report = report if world.is_first else lambda _: None
+    report = (report or _steps_in_notebook()) if world.is_first else lambda _: None
     with connected(world, where), ExitStack() as stack:
         folder = stack.enter_context(locked_run_folder(path)) if world.is_first else RunFolder(path)
         if initial is not None:
@@ -127,3 +128,14 @@ def train(
 
 def _expanded(files: Files, tree: str | None) -> Sequence[InputFile]:
     return expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)], tree)
+
+
+def _steps_in_notebook() -> Report:
+    """Return a report that shows the steps in a notebook, and nothing elsewhere."""
+    show = notebook_progress("training", "steps")
+
+    def report(event: Event) -> None:
+        if isinstance(event, StepDone):
+            show(event.step, event.num_steps)
+
+    return report
