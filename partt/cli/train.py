@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from partt.cli.arguments import count, few, few_positive, fraction
+from partt.cli.arguments import add_input, count, few, few_positive, fraction
 from partt.cli.screen import progress_bar
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=fraction,
         help="use this fraction of the training entries for validation, chosen at random with the seed",
     )
+    add_input(parser)
     parser.add_argument("--out", metavar="RUN", type=Path, help="run folder (default: runs/RECIPE)")
     parser.add_argument(
         "--set",
@@ -148,6 +149,8 @@ def run(options: argparse.Namespace) -> int:
             validation=options.val_fraction if options.val is None else options.val,
             out=options.out,
             overrides=options.overrides,
+            input=options.input,
+            tree=options.tree,
             seed=options.seed,
             resume=options.resume,
             init_from=options.init_from,

@@ -8,7 +8,7 @@ Axes: N jets, C classes.
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -46,11 +46,12 @@ class MembersVariables(Variables):
         return MembersVariables([taken[id(variables)] for variables in self.of_members])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Ensemble(Tagger):
     """Taggers whose predictions are averaged; data config, classes and regressions are those of the first."""
 
     members: tuple[Tagger, ...]
+    name: str = ""
 
     file_suffix = SUFFIX
 
@@ -145,7 +146,7 @@ class Ensemble(Tagger):
 
     def with_hash(self) -> Self:
         """Return the ensemble with hashes of all members."""
-        return type(self)(tuple(member.with_hash() for member in self.members))
+        return replace(self, members=tuple(member.with_hash() for member in self.members))
 
     def to_bytes(self) -> bytes:
         """Return the contents of its file."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -43,11 +44,11 @@ def load_tagger(
     if exported and network_file is not None:
         raise ConfigError(f"{name_or_path} is an exported tagger, which contains its network: no --network")
     if exported:
-        return onnx_file.load_onnx_tagger(name_or_path)
+        return replace(onnx_file.load_onnx_tagger(name_or_path), name=tagger_name(name_or_path))
     path = find_tagger(name_or_path)
     if is_ensemble(path):
-        return read_ensemble(path, _network_file(network_file))
-    return load_torch_tagger(path, network_file)
+        return replace(read_ensemble(path, _network_file(network_file)), name=tagger_name(name_or_path))
+    return load_torch_tagger(name_or_path, network_file)
 
 
 def load_torch_tagger(
@@ -59,7 +60,15 @@ def load_torch_tagger(
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    return tagger_file.read_tagger(path, _network_file(network_file))
+    tagger = tagger_file.read_tagger(path, _network_file(network_file))
+    return replace(tagger, name=tagger_name(name_or_path))
+
+
+def tagger_name(name_or_path: str | Path) -> str:
+    """Return what a tagger is called: like its file, its run folder, or the shipped tagger."""
+    path = Path(name_or_path)
+    name = path.absolute().parent.name if path.name == BEST_OF_RUN else path.name
+    return name.removesuffix(tagger_file.SUFFIX).removesuffix(onnx_file.SUFFIX)
 
 
 def _network_file(file: str | Path | NetworkFile | None) -> NetworkFile | None:

@@ -35,7 +35,7 @@ def with_class_names(
     if given:
         return name_classes(config, (), given)
     names = names_for(config.with_particle_labels(()), "train")
-    opened, _ = open_files(files, config.treename, lambda file: require_branches(config, names, file), policy)
+    opened, _ = open_files(files, config, lambda file: require_branches(config, names, file), policy)
     return name_classes(config, [file for _, file in opened])
 
 

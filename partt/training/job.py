@@ -19,6 +19,7 @@ from partt.data.reading.jet_index import JetIndex, build_index, build_indexes
 from partt.data.reading.jet_source import JetSource, open_source
 from partt.data.reading.read_plan import Chunk, spread_jets
 from partt.data.reading.splitting import Split
+from partt.data.training_domain import Domain, domain_values, measure_domain
 from partt.data.variables import Variables, read_variables, require_branches, select, targets_of
 from partt.errors import ConfigError, DataError, ParttError, without_secrets
 from partt.jet_inputs import JetInputs
@@ -39,6 +40,7 @@ from partt.training.teacher import make_teacher
 NUM_REFERENCE_JETS = 8
 NUM_TYPICAL_JETS = 128
 NUM_FIT_JETS = 10_000  # to which scales of targets are fitted
+NUM_DOMAIN_CHUNKS, NUM_DOMAIN_JETS = 20, 500  # that the training domain is measured with: jets of a chunk
 NOT_DECISIVE = {"data_config", "checkpoint_minutes", "keep_checkpoints"}  # keys of a recipe
 
 
@@ -277,6 +279,27 @@ def typical_jets(source: JetSource, index: JetIndex) -> JetInputs:
     if not jets:
         raise DataError("the first file of every sample is bad; `partt check` shows why")
     return concatenate(jets).inputs
+
+
+def training_domain(source: JetSource, index: JetIndex) -> Domain:
+    """Measure the inputs of some selected jets, spread over samples, classes and files."""
+    by_stratum: dict[str, list[Chunk]] = {}
+    for chunk in index.chunks:
+        if chunk.num_jets:
+            by_stratum.setdefault(chunk.stratum, []).append(chunk)
+    per_stratum = -(-NUM_DOMAIN_CHUNKS // max(len(by_stratum), 1))
+    parts, num_jets = [], 0
+    for chunks in by_stratum.values():
+        for chunk in chunks[:: -(-len(chunks) // per_stratum)]:
+            try:
+                found = _first_jets(source, chunk, NUM_DOMAIN_JETS)
+            except DataError:
+                if not source.on_bad_file.skip:
+                    raise
+                continue
+            parts.append(domain_values(source.config, found))
+            num_jets += found.num_jets
+    return measure_domain(parts, num_jets)
 
 
 def _some_targets(source: JetSource, index: JetIndex) -> Targets:

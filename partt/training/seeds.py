@@ -37,7 +37,7 @@ def train_seeds(
     seed: int = 1,
     out: str | Path | None = None,
     device: str = "auto",
-    report: Report = lambda _: None,
+    report: Report | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     **options: Any,
 ) -> SeedsResult:
@@ -50,11 +50,11 @@ def train_seeds(
         raise ConfigError(f"{folder} contains a single run; choose another --out for those of several seeds")
     world = world_from_environment()
     results: list[FitResult] = []
-    report_of_first = report if world.is_first else lambda _: None
+    note = report if report is not None and world.is_first else lambda _: None
     with connected(world, choose_device(device, world.local_rank if world.size > 1 else None)):
         for number in range(num_seeds):
             own = folder / f"{SEED}{seed + number}"
-            report_of_first(Notice(f"seed {seed + number}, {number + 1} of {num_seeds}: {own}"))
+            note(Notice(f"seed {seed + number}, {number + 1} of {num_seeds}: {own}"))
             result = train(
                 recipe,
                 files,
@@ -70,7 +70,7 @@ def train_seeds(
                 break
     found = SeedsResult(tuple(results))
     if not found.stopped:
-        report_of_first(Notice(_summary(results)))
+        note(Notice(_summary(results)))
     return found
 
 

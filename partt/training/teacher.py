@@ -12,6 +12,7 @@ from torch import Tensor
 
 from partt.data.files.tables import FileInfo
 from partt.data.jet_batch import Positions
+from partt.data.jet_files import EventFile
 from partt.data.reading.jet_source import ShouldStop
 from partt.errors import ConfigError, DataError
 from partt.jobs.stop_signals import SignalledError
@@ -34,7 +35,11 @@ class Teacher:
         return " ".join([self.tagger.sha256, *self.class_names])
 
     def require(self, file: FileInfo) -> None:
-        """Raise an error if a file lacks the teacher's inputs."""
+        """Raise an error if a file lacks the teacher's inputs, or has several jets in an entry."""
+        if isinstance(file, EventFile):
+            raise ConfigError(
+                f"--teacher: {file.where} is a file of events; a teacher needs files with one jet per entry"
+            )
         try:
             self.tagger.require(file)
         except DataError as error:

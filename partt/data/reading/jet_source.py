@@ -12,8 +12,9 @@ from torch import Tensor
 
 from partt.data.config.data_config import DataConfig
 from partt.data.files.lists import InputFile
-from partt.data.files.tables import MAX_CHUNK, AuthenticationError, FileInfo, inspect_file
+from partt.data.files.tables import MAX_CHUNK, AuthenticationError, FileInfo
 from partt.data.jet_batch import JetBatch, Positions
+from partt.data.jet_files import open_jets
 from partt.data.packing import pack
 from partt.data.reading.batch_cache import BatchCache
 from partt.data.reading.splitting import Split
@@ -139,7 +140,7 @@ def open_source(
         if teacher is not None:
             teacher.require(file)
 
-    good, bad = open_files(inputs, config.treename, require, policy, progress=progress)
+    good, bad = open_files(inputs, config, require, policy, progress=progress)
     check_losses(inputs, good, bad, policy)
     files = tuple(info for _, info in good)
     is_labelled = not any(missing_branches(config, config.label_variables, file) for file in files)
@@ -160,7 +161,7 @@ def open_source(
 
 def open_files(
     inputs: Sequence[InputFile],
-    treename: str | None,
+    config: DataConfig,
     require: Require,
     policy: BadFilePolicy,
     *,
@@ -172,7 +173,7 @@ def open_files(
     bad: list[BadFile] = []
     for number, file in enumerate(inputs):
         try:
-            info = inspect_file(file.url, treename, max_chunk)
+            info = open_jets(file, config, max_chunk)
             require(info)
             good.append((file.sample, info))
         except AuthenticationError:
