@@ -110,6 +110,10 @@ def run(options: argparse.Namespace) -> int:
 
     files, names = _what_to_tag(options)
     seeds = seed_folders(names[0]) if len(names) == 1 else []
+    if seeds and options.out.suffix in {".root", ".parquet"}:
+        raise ConfigError(
+            f"--out {options.out}: {names[0]} has {len(seeds)} seeds: give a folder for all scores"
+        )
     runs = [([str(seed)], options.out / seed.name) for seed in seeds] or [(names, options.out)]
     for taggers, out in runs:
         tagger = load_tagger(taggers, options.engine, options.network)

@@ -20,7 +20,7 @@ from partt.data.jet_batch import Positions
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError
 from partt.model.tasks import Task
-from partt.tagger.inference import Each, TaggedJets
+from partt.tagger.inference import Each, TaggedJets, log_probabilities
 from partt.tagger.tagger import Tagger
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from partt.model.network_file import NetworkFile
 
 SUFFIX = ".safetensors"
-SMALLEST = float(np.finfo(np.float32).tiny)  # probability; onnxruntime rounds smaller ones to 0
 
 
 class MembersVariables(Variables):
@@ -124,7 +123,7 @@ class Ensemble(Tagger):
         logs = np.zeros((variables.num_jets, len(self.class_names)))
         for member, tagged in zip(self.members, found, strict=True):
             columns = [member.class_names.index(name) for name in self.class_names]
-            logs += np.log(np.maximum(tagged.probabilities[:, columns], SMALLEST)) / len(found)
+            logs += log_probabilities(tagged.probabilities[:, columns]) / len(found)
         probabilities = np.exp(logs - logs.max(axis=1, keepdims=True, initial=-np.inf))
         probabilities /= probabilities.sum(axis=1, keepdims=True)
         predictions = {

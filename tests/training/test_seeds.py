@@ -40,7 +40,8 @@ def test_from_training_to_the_table(jet_file, recipe, tmp_path, capsys, one_figu
     scores = [f"scores/seed_{seed}/test.root" for seed in (4, 5)]
     first, second = (read_columns(path, ["score_QCD"], 0, 200)["score_QCD"] for path in scores)
     assert not np.array_equal(first, second)
-    capsys.readouterr()
+    assert main(["predict", "--tagger", "runs", "test.root", "--out", "scores.root"]) == 2
+    assert "runs has 2 seeds: give a folder" in capsys.readouterr().err
     assert main(["evaluate", *scores, "--out", "report", "--name", "PFN"]) == 0
     assert "PFN (2 seeds)" in capsys.readouterr().out
     with pytest.raises(
