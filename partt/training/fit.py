@@ -262,7 +262,7 @@ def _end_epoch(run: _Run, state: RunState, validation: MetricValues, num_jets: i
                 run.reference_jets,
                 job.objective.tasks,
                 job.network_file,
-                run.domain,
+                domain=run.domain,
             )
             save_tagger(run.folder.tagger, tagger)
         values = {
