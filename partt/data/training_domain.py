@@ -65,9 +65,7 @@ def measure_domain(parts: Iterable[Mapping[str, Array]], num_jets: int) -> Domai
     return Domain(
         num_jets=num_jets,
         quantiles={
-            name: np.quantile(values, QUANTILES).tolist()
-            for name, values in joined.items()
-            if len(values)
+            name: np.quantile(values, QUANTILES).tolist() for name, values in joined.items() if len(values)
         },
     )
 

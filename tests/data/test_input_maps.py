@@ -1,11 +1,15 @@
 """Events become jets through input maps: the same as loops over events, jets and particles."""
 
+import pickle
+
 import awkward as ak
 import numpy as np
 import pytest
+import torch
 import uproot
 
 from conftest import FIXTURES
+from partt.cli.main import main
 from partt.config import parse_record
 from partt.data.config.data_config import load_data_config
 from partt.data.config.input_map import InputMap, load_input_map
@@ -13,6 +17,8 @@ from partt.data.files.lists import InputFile, expand_files
 from partt.data.files.tables import inspect_file, write_table
 from partt.data.jagged import Jagged, to_awkward
 from partt.data.jet_files import count_jets, inspect_jets, open_jets, read_jets
+from partt.data.packing import pack
+from partt.data.variables import read_variables, require_branches
 from partt.errors import DataError
 from pfnano import jets_one_by_one, make_pfnano, write_pfnano
 
@@ -54,7 +60,8 @@ def test_pfnano_is_what_loops_give(pfnano):
     names = [*full]
     assert set(names) >= {"part_d0err", "part_isPhoton", "jet_energy"}
     assert_jets(file, expected, names)
-    found = read_jets(file, ["event", "FatJet_nBHadrons", "part_d0err"], 0, NUM_EVENTS)
+    sent = pickle.loads(pickle.dumps(file))  # noqa: S301 - as to a worker
+    found = read_jets(sent, ["event", "FatJet_nBHadrons", "part_d0err"], 0, NUM_EVENTS)
     assert found.columns["event"].tolist() == (100 + found.entries).tolist()
     assert found.columns["part_d0err"].contents.min() == 0  # no -10 mm
 
@@ -201,13 +208,15 @@ def test_a_config_with_a_map_comes_back_equal():
     assert parse_record(config.to_yaml(), type(config), "again") == config
 
 
-def test_trees_are_named_in_arguments(pfnano):
+def test_trees_are_named_in_arguments(pfnano, monkeypatch):
+    monkeypatch.chdir(pfnano.parent)
     with pytest.raises(
         DataError, match=r"has 2 trees \(Events, Runs\); name one, with --tree or as FILE.root:TREE"
     ):
         inspect_file(str(pfnano))
     (file,) = expand_files([f"QCD:{pfnano}:Events"])
     assert file == InputFile("QCD", str(pfnano), "Events")
+    assert expand_files(["pfnano.root:Events"])[0].tree == "Events"
     assert expand_files([str(pfnano)], "Runs")[0].tree == "Runs"
     remote = expand_files(["root://host//a.root:dir/Events"])[0]
     assert (remote.url, remote.tree) == ("root://host//a.root", "dir/Events")
@@ -219,3 +228,24 @@ def test_a_file_whose_name_looks_like_a_tree(tmp_path):
     path = tmp_path / "a.root:b"
     path.touch()
     assert expand_files([str(path)]) == (InputFile("", str(path)),)
+
+
+@pytest.mark.parametrize("name", ["pfnano-ak8", "delphes"])
+def test_events_become_files_of_jets(pfnano, tmp_path, name):
+    """`partt convert events`: a training file that plain data configs read, with the same jets as the map gives."""
+    source = pfnano if name == "pfnano-ak8" else FIXTURES / "delphes.root"
+    assert (
+        main(["convert", "events", str(source), "--input", name, "--out", str(tmp_path / "jets.root")]) == 0
+    )
+    events = inspect_jets(str(source), load_input_map(name).tree, load_input_map(name))
+    jets = inspect_file(str(tmp_path / "jets.root"))
+    assert jets.num_entries == count_jets(events)
+    config = load_data_config("jetclass_full")
+    require_branches(config, config.input_names, jets)
+    one, other = (
+        pack(config, read_variables(config, config.input_names, file, 0, file.num_entries))
+        for file in (events, jets)
+    )
+    for part in ("features", "momenta", "offsets"):
+        assert torch.equal(getattr(one.inputs.main, part), getattr(other.inputs.main, part))
+    assert not one.bad.any()
