@@ -6,9 +6,11 @@ A page has the line `<!-- generated: NAME -->`; when Sphinx reads it, Markdown m
 import contextlib
 import inspect
 import io
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -133,7 +135,19 @@ def exit_codes() -> str:
     return "| exit code | error | |\n|---|---|---|\n" + "\n".join(rows) + "\n"
 
 
+def notebook() -> str:
+    """Return the cells of the notebook: texts, and code as blocks."""
+    cells = json.loads((Path(__file__).parent / "tutorial/notebook.ipynb").read_text(encoding="utf-8"))[
+        "cells"
+    ]
+    texts = [
+        ("".join(cell["source"]), cell["cell_type"] == "code") for cell in cells[1:]
+    ]  # without the title
+    return "\n\n".join(f"```python\n{text}\n```" if is_code else text for text, is_code in texts)
+
+
 TEXTS: dict[str, Callable[[], str]] = {
+    "notebook": notebook,
     "command line": command_line,
     "recipe keys": recipe_keys,
     "network keys": network_keys,

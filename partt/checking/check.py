@@ -47,6 +47,7 @@ from partt.data.variables import (
     targets_of,
 )
 from partt.errors import ConfigError, DataError, ParttError
+from partt.jobs.notebook_bar import notebook_progress
 from partt.jobs.progress import Progress
 from partt.tagger.tagger import Tagger
 
@@ -84,6 +85,7 @@ def check(
     sets = {name: inputs for name, inputs in sets.items() if inputs}
     if not sets:
         raise ConfigError("no files to check: name some, for example 'data/*.root'")
+    progress = progress or notebook_progress("checking", "files")
     report = CheckReport(inputs_by_group=_inputs_by_group(config))
     opened: dict[str, list[OpenFile]] = {}
     for name, inputs in sets.items():
@@ -106,8 +108,7 @@ def check(
         for pair in pairs:
             parts.append(_check_file(config, pair, purpose, report, units))
             done += 1
-            if progress:
-                progress(done, len(files))
+            progress(done, len(files))
         hashes[name] = np.concatenate(parts)
     _check_totals(config, purpose, report, to_fit)
     _check_jets(config, report)

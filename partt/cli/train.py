@@ -75,6 +75,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="start from the weights of a tagger (file, run folder or shipped tagger); the last layer is new "
         "if the classes differ",
     )
+    parser.add_argument(
+        "--teacher",
+        metavar="TAGGER",
+        help="learn the scores of a tagger (file, run folder or shipped tagger) of the same classes; the key "
+        "`distillation` of the recipe says how",
+    )
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 or auto (default)")
     parser.add_argument("--workers", metavar="N", type=few, default=1, help="reading processes (default: 1)")
     parser.add_argument("--threads", metavar="N", type=few, help="CPU threads (default: all cores)")
@@ -131,6 +137,7 @@ def run(options: argparse.Namespace) -> int:
             seed=options.seed,
             resume=options.resume,
             init_from=options.init_from,
+            teacher=options.teacher,
             network_file=options.network,
             device=options.device,
             num_workers=options.workers,

@@ -74,20 +74,21 @@ class Variables(Mapping[str, Column]):
         return np.broadcast_to(column, (len(self.entries),))
 
 
-def names_for(config: DataConfig, purpose: Purpose) -> set[str]:
+def names_for(config: DataConfig, purpose: Purpose, *, with_labels: bool = True) -> set[str]:
     """Return the variables to read from every file; prediction needs observers, but no labels."""
     of_particles = [label.value for label in config.particle_labels.values()]
     others = config.observers if purpose == "predict" else (*config.target_variables, *of_particles)
-    return {*config.input_names, *others} | names_for_index(config, purpose)
+    return {*config.input_names, *others} | names_for_index(config, purpose, with_labels=with_labels)
 
 
-def names_for_index(config: DataConfig, purpose: Purpose) -> set[str]:
+def names_for_index(config: DataConfig, purpose: Purpose, *, with_labels: bool = True) -> set[str]:
     """Return the variables of selection, labels and weights: which jets are used, and how often."""
     selection = config.selection_for(purpose)
     names = set(selection.names) if selection else set()
     if purpose == "predict":
         return names
-    return names | set(config.label_variables) | set(config.weight_variables)
+    labels = config.label_variables if with_labels else ()
+    return names | set(labels) | set(config.weight_variables)
 
 
 def require_branches(config: DataConfig, names: Iterable[str], file: FileInfo) -> None:
@@ -137,9 +138,11 @@ def read_variables(
     return Variables(table, config.formulas, file.url, found.entries)
 
 
-def scan(config: DataConfig, file: FileInfo, purpose: Purpose = "train") -> Iterator[Variables]:
+def scan(
+    config: DataConfig, file: FileInfo, purpose: Purpose = "train", *, with_labels: bool = True
+) -> Iterator[Variables]:
     """Yield the variables for the index, of all selected jets of a file."""
-    names = names_for_index(config, purpose)
+    names = names_for_index(config, purpose, with_labels=with_labels)
     for start in range(0, file.num_entries, SCAN_STEP):
         stop = min(start + SCAN_STEP, file.num_entries)
         yield select(config, read_variables(config, names, file, start, stop), purpose)

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from partt.data.jagged import Array
 from partt.errors import DataError
-from partt.evaluation.names import check_class_names
 from partt.model.task_columns import task_columns
 from partt.model.tasks import Task
+from partt.pages.names import check_class_names
 
 SCORE_TOLERANCE = 1e-4  # by which a score may be outside [0, 1]: half precision rounds
 ROUNDING = 1e-9  # relative to the sum of |weights|: positive and negative weights cancel
@@ -61,6 +61,10 @@ class ScoresByClass:
     origin: Mapping[str, Any] = field(default_factory=dict)  # from the notes in the files
     regressions: tuple[Task, ...] = ()  # whose columns are among the observers
     notes: tuple[str, ...] = ()  # what cannot be evaluated, and why
+
+    def __repr__(self) -> str:
+        """Return what a prompt shows, without the jets."""
+        return f"<ScoresByClass: {self.num_jets:,} jets, {len(self.class_names)} classes>"
 
     @property
     def num_jets(self) -> int:

@@ -7,8 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from partt.evaluation.presets import QuotedDiscriminant
 from partt.evaluation.summary import ClassificationSummary, Summary
+from partt.pages.number_text import Cell
+from partt.scores.presets import QuotedDiscriminant
+
+MAX_COLUMNS = 16
 
 
 @dataclass(frozen=True)
@@ -33,18 +36,6 @@ class TableColumn:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A number with its 68 % interval; `spread` is over seeds."""
-
-    value: float
-    low: float = math.nan
-    high: float = math.nan
-    spread: float = math.nan
-    num_background: int | None = None  # background jets that pass (several seeds: on average)
-    is_limit: bool = False  # no background passes: the value is a lower limit
-
-
-@dataclass(frozen=True)
 class Row:
     """The numbers of one model; None where there is no result."""
 
@@ -61,6 +52,11 @@ class ResultsTable:
 
     columns: tuple[TableColumn, ...]
     rows: tuple[Row, ...]
+
+    @property
+    def is_upright(self) -> bool:
+        """Whether numbers should be lines and models columns: many classes are too wide for a page."""
+        return len(self.columns) > MAX_COLUMNS
 
 
 def make_table(

@@ -17,9 +17,9 @@ from partt.data.jagged import Array
 from partt.data.jet_files import inspect_jets, read_jets
 from partt.errors import DataError, without_secrets
 from partt.evaluation.jets import JetCollector, ScoredRows, ScoresByClass, needed_columns
-from partt.evaluation.names import check_class_names, check_regressions
 from partt.jobs.progress import Progress
 from partt.model.tasks import Task
+from partt.pages.names import check_class_names, check_regressions
 from partt.scores.columns import SELECTED, ScoreFile, columns_of_jets, recognise
 from partt.scores.origin import Provenance, read_provenance, sum_of
 
@@ -207,6 +207,7 @@ def _origin(files: Sequence[ScoreFile]) -> Mapping[str, Any]:
         return {}
     facts = [
         {
+            "tagger": note.tagger_name or None,
             "network": note.network or None,
             "tagger_sha256": note.origin.tagger_sha256,
             "class_names": note.origin.class_names,

@@ -9,12 +9,12 @@ import numpy as np
 from partt.errors import ConfigError
 from partt.evaluation.bins import round_edges
 from partt.evaluation.jets import ScoresByClass
-from partt.evaluation.names import check_name, shorten
-from partt.evaluation.passing import Floats
-from partt.evaluation.presets import QuotedDiscriminant
 from partt.evaluation.responses import ResponsePlan, plan_responses, target_title
 from partt.evaluation.working_points import Request
 from partt.model.tasks import Task
+from partt.pages.names import check_name, shorten
+from partt.scores.passing import Floats
+from partt.scores.presets import QuotedDiscriminant
 
 DEFAULT_OBSERVERS = ("jet_pt", "jet_eta")
 MULTIPLICITY = "jet_nparticles"  # responses are shown in bins of it, too
@@ -41,6 +41,14 @@ class EvaluationSettings:
     def requests_for(self, discriminant: QuotedDiscriminant) -> tuple[Request, ...]:
         """Return the working points of a discriminant; figures show the first."""
         return self.requests or tuple(Request("eps_s", value) for value in discriminant.efficiencies)
+
+
+def settings_for(scores: ScoresByClass, settings: EvaluationSettings) -> EvaluationSettings:
+    """Return the settings without the observers that these scores do not have."""
+    known = scores.jets[0].observers
+    bins = {name: edges for name, edges in (settings.bins or {}).items() if name in known}
+    mass = settings.mass if settings.mass and settings.mass[0] in known else None
+    return replace(settings, bins=bins, mass=mass)
 
 
 def check_size(settings: EvaluationSettings) -> None:

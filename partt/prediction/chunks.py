@@ -11,7 +11,7 @@ from partt.data.config.data_config import DataConfig
 from partt.data.jagged import Column, Jagged, Table, take
 from partt.data.jet_files import read_jets, read_per_event
 from partt.data.training_domain import Excess, count_outside, domain_values
-from partt.data.variables import Variables, labels_of, passes_selection, read_variables, targets_of
+from partt.data.variables import Variables, labels_of, passes_selection, targets_of
 from partt.errors import ParttError, without_secrets
 from partt.model.task_columns import task_columns
 from partt.prediction.opened_files import OpenedFile
@@ -56,7 +56,7 @@ class ChunkTasks(Iterator[ChunkTask]):
 def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = map) -> Scores:
     """Read and score the entries of a chunk; `each` computes batches like `map`."""
     config, file = tagger.data_config, task.file
-    variables = read_variables(config, _names(tagger, file), file.info, task.start, task.stop)
+    variables = tagger.read(file.info, task.start, task.stop, _others(config, file))
     kept = _read_kept(config, file, variables, task)
     num_removed = 0
     if options.apply_selection:
@@ -115,9 +115,9 @@ def attempt_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each 
         return error
 
 
-def _names(tagger: Tagger, file: OpenedFile) -> set[str]:
-    config = tagger.data_config
-    names = {*tagger.needed_names, *file.observers, *config.variables_of_targets(file.targets)}
+def _others(config: DataConfig, file: OpenedFile) -> set[str]:
+    """Return the variables that outputs have beside the predictions."""
+    names = {*file.observers, *config.variables_of_targets(file.targets)}
     return names | set(config.label_variables) if file.has_labels else names
 
 

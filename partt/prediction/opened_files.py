@@ -76,9 +76,7 @@ def open_inputs(
     config, class_names = with_input(tagger.data_config, options.input), tagger.class_names
     if config.input is not None:
         _refuse_for_events(options)
-    good, bad = open_files(
-        inputs, config, tagger.needed_names, policy, max_chunk=CHUNK_ENTRIES, progress=progress
-    )
+    good, bad = open_files(inputs, config, tagger.require, policy, max_chunk=CHUNK_ENTRIES, progress=progress)
     infos = [info for _, info in good]
     trees = {file.url: file.tree or "" for file in inputs}
     taken = own_columns(class_names, options.discriminants, embeddings=options.embeddings, tasks=tagger.tasks)

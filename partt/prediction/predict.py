@@ -19,6 +19,7 @@ from partt.data.jet_files import count_jets
 from partt.data.reading.jet_source import BadFile, BadFilePolicy, check_losses
 from partt.data.training_domain import Domain, Excess, add_up, warnings_of
 from partt.errors import ConfigError, DataError, ParttError, without_secrets
+from partt.jobs.notebook_bar import notebook_progress
 from partt.jobs.output_folder import writing_to
 from partt.jobs.progress import Progress
 from partt.jobs.stop_signals import StoppedError
@@ -145,7 +146,10 @@ def predict(
             tagger,
             options,
             tasks,
-            count=_counter(sum(count_jets(item.file.info) for item in todo) if progress else 0, progress),
+            count=_counter(
+                sum(count_jets(item.file.info) for item in todo),
+                progress or notebook_progress("predicting", "jets"),
+            ),
             should_stop=should_stop,
         )
         stopped = False
@@ -162,6 +166,7 @@ def predict(
                         watch.passing(scores),
                         tasks=tagger.tasks,
                         network=tagger.network_name,
+                        tagger_name=tagger.name,
                         versions=made_with,
                     )
                 except StoppedError:
@@ -267,7 +272,7 @@ def _engine(
     return partial(score_on_cluster, scheduler=scheduler, num_workers=num_workers or 1)
 
 
-def _counter(total: int, progress: Progress | None) -> Callable[[int], None]:
+def _counter(total: int, progress: Progress) -> Callable[[int], None]:
     """Return a function that adds up the entries done and reports them; it is thread-safe."""
     done = 0
     lock = threading.Lock()
@@ -276,8 +281,7 @@ def _counter(total: int, progress: Progress | None) -> Callable[[int], None]:
         nonlocal done
         with lock:
             done += num_entries
-            if progress:
-                progress(min(done, total), total)
+            progress(min(done, total), total)
 
     return count
 

@@ -1,6 +1,7 @@
 """Find and load a tagger: a file, a run folder, or a shipped tagger."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -35,7 +36,7 @@ def load_tagger(
     if exported and network_file is not None:
         raise ConfigError(f"{name_or_path} is an exported tagger, which contains its network: no --network")
     if exported:
-        return onnx_file.load_onnx_tagger(name_or_path)
+        return replace(onnx_file.load_onnx_tagger(name_or_path), name=tagger_name(name_or_path))
     return load_torch_tagger(name_or_path, network_file)
 
 
@@ -50,7 +51,14 @@ def load_torch_tagger(
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     if isinstance(network_file, str | Path):
         network_file = read_network_file(network_file)
-    return tagger_file.read_tagger(path, network_file)
+    return replace(tagger_file.read_tagger(path, network_file), name=tagger_name(name_or_path))
+
+
+def tagger_name(name_or_path: str | Path) -> str:
+    """Return what a tagger is called: like its file, its run folder, or the shipped tagger."""
+    path = Path(name_or_path)
+    name = path.absolute().parent.name if path.name == BEST_OF_RUN else path.name
+    return name.removesuffix(tagger_file.SUFFIX).removesuffix(onnx_file.SUFFIX)
 
 
 def find_tagger(name_or_path: str | Path) -> Path:

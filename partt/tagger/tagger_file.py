@@ -69,7 +69,7 @@ ROWS_PER_BATCH = {"cpu": 8192}
 ROWS_PER_BATCH_ELSEWHERE = 262_144
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TorchTagger(Tagger):
     """A torch network and the data config of its inputs."""
 
@@ -81,6 +81,7 @@ class TorchTagger(Tagger):
     sha256: str = ""
     network_file: NetworkFile | None = None  # the user's own network, which the tagger file does not contain
     domain: Domain | None = None  # which values it was trained on
+    name: str = ""  # of the file it was loaded from
 
     library = "torch"
     file_suffix = SUFFIX
@@ -144,7 +145,7 @@ class _TorchJets:
     @torch.inference_mode()
     def run(self, batch: Positions) -> BatchScores:
         """Return the scores of some of the jets."""
-        inputs = take_inputs(self.jets.inputs, batch).to(self.network.device)
+        inputs = take_inputs([self.jets.inputs], batch).to(self.network.device)
         embeddings = self.network.embed(inputs) if self.with_embeddings else None
         outputs = self.network(inputs) if embeddings is None else self.network.outputs(embeddings)
         scores = batch_scores(self.tagger, outputs)

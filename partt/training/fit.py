@@ -31,7 +31,13 @@ from partt.training.learner import Learner, StepResult, make_learner, restore, s
 from partt.training.metrics_log import MetricsLog
 from partt.training.optimizers import lr_notices
 from partt.training.recipe import with_network_file
-from partt.training.run_folder import NETWORK_COPY, RunFolder, append_environment, start_or_resume
+from partt.training.run_folder import (
+    NETWORK_COPY,
+    RECIPE_COPY,
+    RunFolder,
+    append_environment,
+    start_or_resume,
+)
 from partt.training.schedules import rate_factor
 from partt.training.state import RunState, state_from_json
 from partt.training.steps import Steps, count_steps
@@ -215,11 +221,11 @@ def _validate(run: _Run) -> tuple[MetricValues, int] | None:
         on_notice=lambda text: run.report(Notice(text)),
         should_stop=run.should_stop_waiting,
     )
-    learner = run.learner
-    machine.world.broadcast_buffers(learner.network)
+    result = run.learner.result
+    machine.world.broadcast_buffers(result.network)
     try:
         return validate(
-            learner.network, learner.objective, _counted(run, batches), machine.world, run.should_stop
+            result.network, result.objective, _counted(run, batches), machine.world, run.should_stop
         )
     except SignalledError:
         return None
@@ -255,7 +261,7 @@ def _end_epoch(run: _Run, state: RunState, validation: MetricValues, num_jets: i
         check_weights(run.learner.network, state.step, lr)
         run.folder.keep_lock()
         if is_best:
-            job, network = run.job, run.learner.network
+            job, network = run.job, run.learner.result.network
             tagger = new_tagger(
                 network,
                 job.train.config,
@@ -335,12 +341,24 @@ def _prepare_folder(
 ) -> None:
     recipe, file = job.recipe.replace(data_config="data_config.yaml"), job.network_file
     texts = {
-        "recipe.yaml": (recipe if file is None else with_network_file(recipe, file.path.name)).to_yaml(),
+        RECIPE_COPY: (recipe if file is None else with_network_file(recipe, file.path.name)).to_yaml(),
         "data_config.yaml": job.train.config.to_yaml(),
     }
     if file is not None:
         texts[NETWORK_COPY] = file.text
-    start_or_resume(folder, job.definition(machine.world.size), texts, {"network": size}, resume=resume)
+
+    def epochs_done() -> int:
+        newest = load_newest(folder.checkpoints, lambda _damage: None)
+        return 0 if newest is None else state_from_json(newest.values["state"]).epoch
+
+    start_or_resume(
+        folder,
+        job.definition(machine.world.size),
+        texts,
+        {"network": size},
+        resume=resume,
+        epochs_done=epochs_done,
+    )
     append_environment(folder, describe_environment(machine.device, machine.world.size))
 
 

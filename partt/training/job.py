@@ -28,12 +28,14 @@ from partt.model.network import Network
 from partt.model.network_file import NetworkCode, NetworkFile
 from partt.model.registry import build_network, network_config, network_kind
 from partt.model.tasks import Task
+from partt.tagger.tagger import Tagger
 from partt.tagger.weaver_inputs import weaver_inputs
 from partt.training.objectives.classification import Classification
 from partt.training.objectives.file_loss import FileLoss
 from partt.training.objectives.objective import Metric, Objective
 from partt.training.objectives.tasks_of_recipe import Targets, make_objective, with_fitted_scales
-from partt.training.recipe import Recipe, Tasks
+from partt.training.recipe import DistillationChoice, Recipe, Tasks
+from partt.training.teacher import make_teacher
 
 NUM_REFERENCE_JETS = 8
 NUM_TYPICAL_JETS = 128
@@ -55,6 +57,7 @@ class TrainingJob:
     objective: Objective
     initial_tagger: str = ""  # sha256 of the tagger to start from
     network_code: NetworkCode | None = None  # of a network file
+    teacher: str = ""  # sha256 of the tagger that is learned from
 
     @property
     def network_file(self) -> NetworkFile | None:
@@ -96,6 +99,7 @@ class TrainingJob:
             "objective": type(self.objective).__name__,
             "processes": num_processes,
             "initial_tagger": self.initial_tagger,
+            "teacher": self.teacher,
             "network_file": None if file is None else {"name": file.path.name, "sha256": file.sha256},
             "data_config": yaml.safe_load(self.train.config.to_yaml()),
             "train": _files(self.train, self.train_index),
@@ -115,7 +119,7 @@ def with_defaults(definition: dict[str, Any]) -> dict[str, Any]:
     except (ParttError, ValidationError, KeyError, TypeError, AttributeError):
         return definition  # the comparison shows what is wrong with it
     kept = {key: value for key, value in recipe.items() if key not in NOT_DECISIVE}
-    added = {"objective": Classification.__name__, "network_file": None}
+    added = {"objective": Classification.__name__, "network_file": None, "teacher": ""}
     return {**added, **definition, **files, "recipe": kept, "data_config": yaml.safe_load(config.to_yaml())}
 
 
@@ -140,17 +144,25 @@ def open_job(
     objective: Objective | None = None,
     initial_tagger: str = "",
     network_code: NetworkCode | None = None,
+    teacher: Tagger | None = None,
     progress: Progress | None = None,
 ) -> TrainingJob:
     """Open and index all files; `validation`: files, or the fraction of the training entries to set aside.
 
     Scales and weights that the config leaves to a fit are fitted to the training files. The default objective
-    is that of the recipe's tasks, or the loss of the network file if that has one.
+    is that of the recipe's tasks, or the loss of the network file if that has one. A `teacher` gives jets
+    soft labels, which the objective of the recipe then learns.
     """
+    if teacher is not None:
+        recipe = recipe.replace(distillation=recipe.distillation or DistillationChoice())
+    elif recipe.distillation is not None:
+        raise ConfigError("distillation: there is no teacher; give one with --teacher, or remove this key")
+    labeller = None if teacher is None else make_teacher(teacher, config.class_names)
     reading = reading or ReadingOptions()
     objective = objective or _file_loss(recipe, config, network_code)
     is_from_recipe = objective is None
     objective = objective or make_objective(recipe, config)
+    needs_labels = objective.needs_labels
     recipe = recipe.replace(metric=objective.metric(recipe.metric).name)
     config = config.with_particle_labels(objective.particle_labels)  # others need not be in the files
 
@@ -163,6 +175,8 @@ def open_job(
             on_bad_file=reading.on_bad_file,
             max_bad_fraction=reading.max_bad_fraction,
             cache=reading.cache,
+            needs_labels=needs_labels,
+            teacher=labeller,
             progress=progress,
         )
 
@@ -197,6 +211,7 @@ def open_job(
         objective,
         initial_tagger,
         network_code,
+        "" if labeller is None else labeller.tagger.sha256,
     )
     objective.check_validation(validation_index, job.metric.name)
     return job
@@ -209,6 +224,8 @@ def _file_loss(recipe: Recipe, config: DataConfig, code: NetworkCode | None) -> 
     path, weights = code.file.path, config.weights
     if recipe.label_smoothing:
         raise ConfigError(f"label_smoothing: {path} has a loss of its own; remove this key, or get_loss")
+    if recipe.distillation is not None:
+        raise ConfigError(f"--teacher: {path} has a loss of its own; remove its get_loss")
     if recipe.tasks != Tasks():
         raise ConfigError(f"tasks: {path} has a loss of its own; remove this key, or get_loss")
     has_weights = weights is not None and (weights.use_precomputed_weights or recipe.reweighting == "loss")
@@ -216,7 +233,9 @@ def _file_loss(recipe: Recipe, config: DataConfig, code: NetworkCode | None) -> 
 
 
 def jets_by_class(source: JetSource, index: JetIndex) -> dict[str, int]:
-    """Return the number of jets of each class."""
+    """Return the number of jets of each class; none if there are no labels."""
+    if not source.has_labels:
+        return {}
     return dict(zip(source.config.class_names, index.class_counts.sum(axis=0).tolist(), strict=True))
 
 

@@ -39,21 +39,21 @@ def test_the_whole_report(tmp_path, capsys):
     out = tmp_path / "report"
     words = ["evaluate", *seeds, "--name", "ParT", "--out", out, "--compare", f"PFN={other}", "--published"]
     words += ["--weights", "weight", "--working-points", "eps_s=0.8,0.5", "eps_b=0.1"]
-    words += ["--bins", "jet_pt=500,750,1000", "--run", tmp_path / "run"]
+    words += ["--bins", "jet_pt=500,750,1000", "--run", tmp_path / "run", "--label", "CMS Simulation"]
     assert main([str(word) for word in words]) == 0
     printed = capsys.readouterr().out
     assert "ParT (2 seeds)" in printed
     assert "report.html" in printed
-    figures = {
-        "roc",
+    of_each_model = {
+        "discriminants",
         "scores",
         "confusion",
         "calibration",
         "efficiency_jet_pt",
         "efficiency_jet_eta",
         "mass",
-        "training",
     }
+    figures = {"roc", "training"} | of_each_model | {f"{name}_PFN" for name in of_each_model}
     assert {path.name for path in (out / "figures").iterdir()} == {
         f"{name}.{kind}" for name in figures for kind in ("pdf", "png")
     }
@@ -81,6 +81,12 @@ def test_the_whole_report(tmp_path, capsys):
     assert (out / "table.tex").read_text().count(r"\midrule") == 2
     assert (out / "metrics.csv").read_text().startswith("model,source,seeds,jets,metric")
     assert "| ParT (2 seeds) | 1,500 |" in (out / "table.md").read_text()
+    assert "(stat.) ± " in (out / "table.md").read_text()
+    for model in ("ParT", "PFN"):  # every section switches between them
+        assert (
+            page.count(f'data-model="{model}"') == len(of_each_model) + 2
+        )  # working points, what was evaluated
+    assert max(map(len, printed.splitlines())) <= 80
 
 
 def scores(probabilities, labels, classes=CLASSES, **options):
@@ -113,7 +119,7 @@ EDGES = {
     "nothing passes": ("> 55 [0]", "1.000"),
     "one class has jets": ("–", "–"),
     "a class without jets": ("–", None),
-    "one jet of each class": ("> 1.2 [0]", "1.000"),
+    "one jet of each class": ("> 1.0 [0]", "1.000"),
     "no weight": ("–", None),
     "negative weights": (None, None),
 }
@@ -121,8 +127,8 @@ EDGES = {
 
 @pytest.mark.parametrize("case", EDGES)
 def test_edges_have_a_sensible_result(case):
-    from partt.evaluation.number_text import cell_text
     from partt.evaluation.table_formats import plain_text
+    from partt.pages.number_text import cell_text
 
     found = partt.evaluate(degenerate(case))
     rejection, area = EDGES[case]

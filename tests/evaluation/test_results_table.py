@@ -9,11 +9,11 @@ import pytest
 import partt
 from partt.errors import ConfigError
 from partt.evaluation.jets import scores_from_arrays
-from partt.evaluation.number_text import cell_text
-from partt.evaluation.presets import QuotedDiscriminant
 from partt.evaluation.published import published_rows
-from partt.evaluation.results_table import Cell, ResultsTable, Row, TableColumn, make_table
+from partt.evaluation.results_table import ResultsTable, Row, TableColumn, make_table
 from partt.evaluation.table_formats import plain_text, to_csv, to_latex, to_markdown
+from partt.pages.number_text import Cell, cell_text
+from partt.scores.presets import QuotedDiscriminant
 from toy_scores import CLASSES, random_scores
 
 
@@ -24,7 +24,11 @@ from toy_scores import CLASSES, random_scores
         (Cell(0.86123, 0.86123 - 0.00034, 0.86123 + 0.00034), "0.86123 ± 0.00034"),
         (Cell(4.0, 3.0, math.inf, num_background=1), "4.0 +∞ −1.0 [1]"),
         (Cell(48.9, 48.9, math.inf, num_background=0, is_limit=True), "> 49 [0]"),
-        (Cell(1234.0, 1100.0, 1400.0, spread=56.0, num_background=80), "1,234 ± 56 [80]"),
+        (
+            Cell(1234.0, 1100.0, 1400.0, spread=56.0, num_background=80),
+            "1,234 +166 −134 (stat.) ± 56 (seeds) [80]",
+        ),
+        (Cell(1234.0, spread=56.0), "1,234 ± 56 (seeds)"),
         (Cell(1.0, 1.0, 1.0, num_background=10), "1.000 [10]"),
         (Cell(0.85), "0.850"),
         (Cell(32787.0), "32,787"),
@@ -83,8 +87,13 @@ def test_published_rows_are_labelled():
     assert [cell.value for cell in part.cells] == [0.861, 0.9877, 10638, 15873]
     assert part.source == "arXiv:2202.03772, JetClass"
     assert "another data set" in to_markdown(ResultsTable(table_of().columns, (part,)))
-    (top, *_) = published_rows(table_of(QuotedDiscriminant(("jet_isTop",), {"jet_isQCD": 1.0}, (0.3, 0.5))))
-    assert [cell and (cell.value, cell.spread) for cell in top.cells] == [None, None, (888, 17), (247, 3)]
+    assert len({(row.model, row.source) for row in rows}) == len(rows) > 30
+    tops = published_rows(table_of(QuotedDiscriminant(("jet_isTop",), {"jet_isQCD": 1.0}, (0.3, 0.5))))
+    top = next(row for row in tops if row.model == "ParT")
+    assert [cell and cell.value for cell in top.cells] == [0.940, 0.9858, 1602, 413]
+    assert (top.cells[2].spread, top.source) == (81, "arXiv:2512.17011, Top Landscape")
+    with pytest.raises(ConfigError, match="quark and gluon jets could not be confirmed"):
+        published_rows(table_of(QuotedDiscriminant(("Q",), {"G": 1.0}, (0.3, 0.5))))
     with pytest.raises(ConfigError, match="JetClass and Top Landscape against QCD"):
         published_rows(table_of(QuotedDiscriminant(("Hbb",), {"QCD": 0.9, "Zqq": 0.1})))
 

@@ -1,26 +1,11 @@
-"use strict";
-// Clicking a heading sorts its table: numbers by data-value, the rest as text; again: the other way.
-for (const table of document.querySelectorAll("table.sortable")) {
-  const heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
-  heads.forEach((head, column) => {
-    const sort = () => {
-      const ascending = head.getAttribute("aria-sort") !== "ascending";
-      heads.forEach(other => other.removeAttribute("aria-sort"));
-      head.setAttribute("aria-sort", ascending ? "ascending" : "descending");
-      const key = row => row.cells[column].dataset.value ?? row.cells[column].textContent.trim();
-      const compare = (a, b) => {
-        const [x, y] = [key(a), key(b)];
-        const difference = x !== "" && y !== "" ? x - y : NaN;
-        return Number.isNaN(difference) ? x.localeCompare(y, undefined, { numeric: true }) : difference;
-      };
-      const rows = [...table.tBodies[0].rows].sort((a, b) => (ascending ? 1 : -1) * compare(a, b));
-      table.tBodies[0].append(...rows);
-    };
-    head.tabIndex = 0;
-    head.addEventListener("click", sort);
-    head.addEventListener("keydown", event => { if (event.key === "Enter") sort(); });
-  });
-}
+// One model is shown at a time.
+const choices = [...document.querySelectorAll("button[data-shows]")];
+const choose = name => {
+  choices.forEach(button => button.setAttribute("aria-pressed", button.dataset.shows === name));
+  document.querySelectorAll("[data-model]").forEach(part => { part.hidden = part.dataset.model !== name; });
+};
+choices.forEach(button => button.addEventListener("click", () => choose(button.dataset.shows)));
+if (choices.length) choose(choices[0].dataset.shows);
 
 // Pointing at a ROC curve shows its nearest point.
 for (const figure of document.querySelectorAll("figure[data-hover]")) {
@@ -33,7 +18,8 @@ for (const figure of document.querySelectorAll("figure[data-hover]")) {
 
   const place = (panel, point, area) => {
     const [left, top, right, bottom] = panel.box;
-    const x = (point[0] - panel.x[0]) / (panel.x[1] - panel.x[0]);
+    const at = panel.zoomed ? -Math.log10(1 - point[0]) : point[0];
+    const x = (at - panel.x[0]) / (panel.x[1] - panel.x[0]);
     const y = Math.log(point[1] / panel.y[0]) / Math.log(panel.y[1] / panel.y[0]);
     return [area.width * (left + x * (right - left)), area.height * (bottom - y * (bottom - top))];
   };

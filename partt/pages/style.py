@@ -12,7 +12,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from partt.atomic_files import atomic_path
-from partt.evaluation.names import shorten
+from partt.pages.names import shorten
 
 # Ten colours that can be told apart with any colour vision (M. Petroff, arXiv:2107.02270).
 COLOURS = (
@@ -21,6 +21,7 @@ COLOURS = (
 )  # fmt: skip
 MAX_DRAWN = 12  # classes, discriminants or models in one figure
 MAX_LABEL = 40  # characters
+MAX_SVG = 200_000  # bytes of a figure in a web page
 LINES = ("-", "--", "-.", ":")
 MARKERS = "osD^vP*Xph"
 _CHANGES: Any = {
@@ -91,13 +92,34 @@ def panels(figure: Figure, number: int, **options: Any) -> Sequence[Any]:
 
 
 def write_figure(figure: Figure, folder: Path, name: str) -> str:
-    """Write a figure as PDF and PNG; return it as SVG in a data URI, for a web page."""
+    """Write a figure as PDF and PNG; return it as a data URI, for a web page.
+
+    That is SVG, or PNG with few colours where the SVG is large: many panels are megabytes of tick marks.
+    """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # keep the layout: computing it again takes longer than drawing
+    rendered = {suffix: _rendered(figure, suffix) for suffix in ("pdf", "png", "svg")}
     for suffix in ("pdf", "png"):
         with atomic_path(folder / f"{name}.{suffix}") as temporary:
-            temporary.write_bytes(_rendered(figure, suffix))
-    return f"data:image/svg+xml;base64,{base64.b64encode(_rendered(figure, 'svg')).decode()}"
+            temporary.write_bytes(rendered[suffix])
+    if len(rendered["svg"]) <= MAX_SVG:
+        return f"data:image/svg+xml;base64,{base64.b64encode(rendered['svg']).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(_few_colours(rendered['png'])).decode()}"
+
+
+def png_uri(figure: Figure) -> str:
+    """Return a figure as a PNG with few colours in a data URI, for a notebook."""
+    return f"data:image/png;base64,{base64.b64encode(_few_colours(_rendered(figure, 'png'))).decode()}"
+
+
+def _few_colours(png: bytes) -> bytes:
+    """Return a PNG with a palette: a third of the size, and no difference that one sees."""
+    from PIL import Image  # noqa: PLC0415 - only for large figures
+
+    sink = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as image:
+        image.convert("RGB").quantize(128).save(sink, "PNG", optimize=True)
+    return sink.getvalue()
 
 
 def _rendered(figure: Figure, suffix: str) -> bytes:
