@@ -17,7 +17,7 @@ from partt.data.files.lists import expand_files
 from partt.data.files.tables import AuthenticationError
 from partt.data.jet_files import count_jets
 from partt.data.reading.jet_source import BadFile, BadFilePolicy, check_losses
-from partt.data.training_domain import Excess, add_up, warnings_of
+from partt.data.training_domain import Domain, Excess, add_up, warnings_of
 from partt.errors import ConfigError, DataError, ParttError, without_secrets
 from partt.jobs.notebook_bar import notebook_progress
 from partt.jobs.output_folder import writing_to
@@ -119,13 +119,12 @@ def predict(
     machine.
     """
     tagger = (tagger if isinstance(tagger, Tagger) else load_tagger(tagger)).with_hash()
-    out = Path(out)
     options = Options(
         tuple(parse_discriminant(text, tagger.class_names) for text in discriminants),
         tuple(keep),
         embeddings,
         apply_selection,
-        _format(out, format),
+        _format(out := Path(out), format),
         asked_input_map(input),
     )
     if embeddings:
@@ -155,14 +154,7 @@ def predict(
             should_stop=should_stop,
         )
         stopped = False
-        outside: dict[str, Excess] = {}
-
-        def watched(chunks: Iterator[Scores]) -> Iterator[Scores]:
-            nonlocal outside
-            for chunk in chunks:
-                outside = add_up(outside, chunk.outside)
-                yield chunk
-
+        watch = _DomainWatch(tagger.domain)
         with closing(results):
             for number, item in enumerate(todo):
                 try:
@@ -172,7 +164,7 @@ def predict(
                         item.file,
                         item.origin,
                         options,
-                        watched(scores),
+                        watch.passing(scores),
                         tasks=tagger.tasks,
                         network=tagger.network_name,
                         tagger_name=tagger.name,
@@ -205,7 +197,7 @@ def predict(
         tagger.regressions,
         seconds,
         stopped,
-        () if tagger.domain is None else tuple(warnings_of(tagger.domain, outside)),
+        watch.warnings(),
     )
     if not stopped:
         write_summary(folder, _summary(result, tagger, options))
@@ -253,6 +245,22 @@ def _scores_of(number: int, num_chunks: int, results: Results) -> Iterator[Score
         if isinstance(result, ParttError):
             raise result
         yield result
+
+
+class _DomainWatch:
+    """Adds up how many values of the jets that pass are outside of the training domain."""
+
+    def __init__(self, domain: Domain | None) -> None:
+        self.domain = domain
+        self.outside: dict[str, Excess] = {}
+
+    def passing(self, chunks: Iterator[Scores]) -> Iterator[Scores]:
+        for scores in chunks:
+            self.outside = add_up(self.outside, scores.outside)
+            yield scores
+
+    def warnings(self) -> tuple[str, ...]:
+        return () if self.domain is None else tuple(warnings_of(self.domain, self.outside))
 
 
 def _engine(
