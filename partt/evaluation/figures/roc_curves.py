@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 
 from partt.evaluation.figures.drawing import Drawing
-from partt.evaluation.figures.style import colour, grid_shape, line, plain
+from partt.evaluation.figures.style import arrange, colour, grid_shape, line, plain
 from partt.evaluation.passing import Floats
 from partt.evaluation.summary import DiscriminantSummary
 
@@ -32,7 +32,7 @@ def draw_roc(curves: Curves) -> Drawing:
     """
     names = list(dict.fromkeys(name for model in curves.values() for name in model))
     figure, hovers = _draw_compared(curves, names) if len(curves) > 1 else _draw_one(curves, names)
-    figure.draw_without_rendering()  # the layout is known only now
+    arrange(figure)
     hover = [_hover(axes, drawn) for axes, drawn in hovers]
     return Drawing("roc", "ROC curves", CAPTION, figure, hover)
 
