@@ -24,10 +24,9 @@ from partt.conversion.jetclass_npz import open_jetclass_npz
 from partt.data.config.data_config import branches_to_read
 from partt.data.files.tables import read_columns
 from partt.data.jagged import Jagged, Table, num_jets, to_awkward
-from partt.evaluation.number_text import cell_text
-from partt.evaluation.results_table import Cell
 from partt.evaluation.table_formats import plain_text
 from partt.jobs.metrics_file import METRICS_FILE, read_metrics
+from partt.pages.number_text import Cell, cell_text
 from partt.tagger.loading import load_torch_tagger
 from partt.tagger.shipped import Facts, Measured, Purpose
 from partt.tagger.tagger import Tagger

@@ -11,11 +11,15 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "partt"
 BASE = {"config", "errors", "atomic_files", "regular_files", "physics", "jet_inputs", "jobs"}
-STAGES = {"simulation", "conversion", "checking", "training", "prediction", "evaluation", "exporting"}
+STAGES = {
+    *("simulation", "conversion", "checking", "training"),
+    *("prediction", "evaluation", "explanation", "exporting"),
+}
 # room of partt -> the other rooms that it may import
 ALLOWED = {
-    "cli": STAGES | {"scores", "tagger", "data", "model", "sample"} | BASE,
-    **{stage: {"scores", "tagger", "data", "model"} | BASE for stage in STAGES},
+    "cli": STAGES | {"pages", "scores", "tagger", "data", "model", "sample"} | BASE,
+    **{stage: {"pages", "scores", "tagger", "data", "model"} | BASE for stage in STAGES},
+    "pages": {"model"} | BASE,
     "scores": {"data", "model"} | BASE,
     "tagger": {"data", "model"} | BASE,
     "data": BASE,

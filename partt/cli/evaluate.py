@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from partt.cli.arguments import add_overwrite
+from partt.cli.arguments import add_overwrite, add_tree
 from partt.cli.screen import make_console, progress_bar
 from partt.errors import ConfigError
 
@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="REPORT", help="folder for the report")
     add_overwrite(parser)
+    add_tree(parser)
     parser.add_argument("--name", help="name of the model (default: that of the first file)")
     parser.add_argument(
         "--preset",
@@ -108,6 +109,7 @@ def run(options: argparse.Namespace) -> int:
     with progress_bar("evaluating", unit="jets") as progress:
         found = evaluate(
             options.scores,
+            tree=options.tree,
             out=options.out,
             name=options.name,
             preset=options.preset,
@@ -152,8 +154,8 @@ def _models(texts: list[str]) -> dict[str, list[str]]:
 
 def _screen_table(results: "ResultsTable") -> Table:
     """Transpose the table to fit a terminal; published rows are only in the report."""
-    from partt.evaluation.number_text import cell_text
     from partt.evaluation.table_formats import plain_text, row_title
+    from partt.pages.number_text import cell_text
 
     table = Table("", title=r"68 % intervals \[background jets that pass]")
     rows = [row for row in results.rows if not row.source]
@@ -167,10 +169,10 @@ def _screen_table(results: "ResultsTable") -> Table:
 
 def _regression_table(results: "RegressionTable") -> Table:
     """Show bias and width of all jets, the widths of each class, and the coverage."""
-    from partt.evaluation.number_text import cell_text
     from partt.evaluation.regression_formats import predictor_title
     from partt.evaluation.responses import ALL_JETS
     from partt.evaluation.table_formats import plain_text
+    from partt.pages.number_text import cell_text
 
     what = "response" if results.is_ratio else "residual"
     table = Table("", title=escape(f"{what} of {results.target}, 68 % intervals"))

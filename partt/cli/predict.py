@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 import partt
-from partt.cli.arguments import add_network, add_overwrite, few_positive, fraction
+from partt.cli.arguments import add_input, add_network, add_overwrite, few_positive, fraction
 from partt.cli.screen import make_console, progress_bar
 from partt.errors import ConfigError
 from partt.jobs.progress import Progress
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from partt.prediction.predict import PredictResult
 
 STOPPED = 75  # exit code: stopped by a signal; complete outputs are kept
+
+MAX_WARNINGS = 6  # variables outside of the training domain that are listed
 
 DEMO_TAGGER = "jetclass-small"
 
@@ -48,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a tagger file, a run folder, an exported tagger (.onnx), or a name listed by `partt taggers`",
     )
     add_network(parser)
+    add_input(parser)
     parser.add_argument("--demo", action="store_true", help="tag the sample jets shipped with partt")
     parser.add_argument(
         "--out",
@@ -113,6 +116,8 @@ def run(options: argparse.Namespace) -> int:
             files,
             options.out,
             discriminants=options.discriminants,
+            input=options.input,
+            tree=options.tree,
             keep=options.keep,
             embeddings=options.embeddings,
             apply_selection=options.apply_selection,
@@ -166,7 +171,9 @@ def _print(result: "PredictResult", console: "Console") -> None:
     rate = result.jets_per_second
     table = Table("", title="stopped early" if result.stopped else "predicted", show_header=False)
     table.add_column(justify="right")
-    table.add_row("entries in", f"{balance.entries:,}")
+    if balance.events:
+        table.add_row("events in", f"{balance.events:,}")
+    table.add_row("jets in" if balance.events else "entries in", f"{balance.entries:,}")
     table.add_row("scored", f"{balance.scored:,}")
     table.add_row("not selected", f"{balance.not_selected:,}")
     table.add_row("bad (not finite)", f"{balance.bad:,}")
@@ -181,6 +188,13 @@ def _print(result: "PredictResult", console: "Console") -> None:
         _line(console, f"skipped: {file.reason}")
     for column in result.left_out:
         _line(console, f"not in the outputs: {column}")
+    if result.outside:
+        console.print("[yellow]warning[/] these jets leave the training domain of the tagger:")
+        for text in result.outside[:MAX_WARNINGS]:
+            _line(console, f"  {text}")
+        rest = len(result.outside) - MAX_WARNINGS
+        others = f"{rest} more variables do, too; " if rest > 0 else ""
+        _line(console, f"  {others}`partt check --for TAGGER FILES` compares all variables")
     if result.stopped:
         _line(console, f"{result.folder}: run the same command to make the remaining outputs")
     elif len(result.outputs) == 1:

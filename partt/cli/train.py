@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from partt.cli.arguments import count, few, fraction
+from partt.cli.arguments import add_input, count, few, fraction
 from partt.cli.screen import progress_bar
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=fraction,
         help="use this fraction of the training entries for validation, chosen at random with the seed",
     )
+    add_input(parser)
     parser.add_argument("--out", metavar="RUN", type=Path, help="run folder (default: runs/RECIPE)")
     parser.add_argument(
         "--set",
@@ -73,6 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="start from the weights of a tagger (file, run folder or shipped tagger); the last layer is new "
         "if the classes differ",
+    )
+    parser.add_argument(
+        "--teacher",
+        metavar="TAGGER",
+        help="learn the scores of a tagger (file, run folder or shipped tagger) of the same classes; the key "
+        "`distillation` of the recipe says how",
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 or auto (default)")
     parser.add_argument("--workers", metavar="N", type=few, default=1, help="reading processes (default: 1)")
@@ -125,9 +132,12 @@ def run(options: argparse.Namespace) -> int:
             validation=options.val_fraction if options.val is None else options.val,
             out=options.out,
             overrides=options.overrides,
+            input=options.input,
+            tree=options.tree,
             seed=options.seed,
             resume=options.resume,
             init_from=options.init_from,
+            teacher=options.teacher,
             network_file=options.network,
             device=options.device,
             num_workers=options.workers,

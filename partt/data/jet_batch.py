@@ -1,6 +1,6 @@
 """JetBatch, which goes from data to networks and training: inputs, labels, weights and origin of jets.
 
-Axes: B jets, R targets, T particles of a collection in all jets.
+Axes: B jets, C classes, R targets, T particles of a collection in all jets.
 """
 
 import operator
@@ -55,6 +55,7 @@ class JetBatch:
     num_cut: Tensor  # (B,) int32, particles beyond the maximum length, which are cut off
     num_nan: Tensor  # (B,) int32, NaN features, which are set to 0
     targets: Tensor | None = None  # (B, R) float32; NaN: unknown
+    soft_labels: Tensor | None = None  # (B, C) float32, log-probabilities from a teacher; NaN: unknown
     particle_labels: Mapping[str, ParticleClasses] = field(default_factory=dict)  # those that are learned
 
     def __len__(self) -> int:

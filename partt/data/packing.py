@@ -81,6 +81,15 @@ def pack(
     )
 
 
+def packed_rows(
+    config: DataConfig, variables: Variables, collection: str
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return which values of its columns (T,) `pack` keeps of a collection, and their offsets (N + 1,)."""
+    layout = _layout(config.collections[collection], variables)
+    rows = np.arange(layout.offsets[-1]) if layout.rows is None else layout.rows
+    return rows, layout.offsets
+
+
 @dataclass(frozen=True)
 class _Layout:
     """Which particles of the branches are used, and to which jets they belong."""

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from partt.data.jagged import Array
-from partt.evaluation.passing import Floats
+from partt.scores.passing import Floats
 
 TAIL = 0.001  # of the jets, on either side, may be outside of default edges
 

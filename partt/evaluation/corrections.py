@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from partt.evaluation.passing import Floats
 from partt.evaluation.summary import DiscriminantSummary, Summary
 from partt.evaluation.working_points import BinnedEfficiency
+from partt.scores.passing import Floats
 
 VARIATIONS = ("nominal", "down", "up")
 

@@ -7,9 +7,6 @@ from pathlib import Path
 from partt.config import did_you_mean
 from partt.errors import ConfigError
 from partt.evaluation.jets import ScoresByClass
-from partt.evaluation.names import check_name, shorten
-from partt.evaluation.passing import Floats
-from partt.evaluation.presets import QuotedDiscriminant, choose_discriminants
 from partt.evaluation.published import published_rows
 from partt.evaluation.responses import target_title
 from partt.evaluation.results import Evaluation
@@ -33,7 +30,10 @@ from partt.evaluation.working_points import parse_requests
 from partt.jobs.metrics_file import METRICS_FILE, read_metrics
 from partt.jobs.progress import Progress
 from partt.model.tasks import Task
+from partt.pages.names import check_name, shorten
 from partt.scores.columns import ScoreFile
+from partt.scores.passing import Floats
+from partt.scores.presets import QuotedDiscriminant, choose_discriminants
 
 Location = str | Path
 Source = Location | ScoresByClass | Sequence[Location] | Sequence[ScoresByClass]
@@ -42,6 +42,7 @@ Source = Location | ScoresByClass | Sequence[Location] | Sequence[ScoresByClass]
 def evaluate(
     scores: Source,
     *,
+    tree: str | None = None,
     out: Location | None = None,
     name: str | None = None,
     preset: str | None = None,
@@ -62,8 +63,9 @@ def evaluate(
     """Evaluate the predictions of a model, and of others to compare with; write a report to the folder `out`.
 
     `scores` are prediction files (names, globs, URLs), or `scores_from_arrays(...)`; several files with the
-    same jets are seeds of one model. Files in `out` that are not of an earlier report are replaced only with
-    `overwrite`. See docs/reference/evaluation.md for the rest.
+    same jets are seeds of one model. `tree`: that of files not given as FILE.root:TREE. Files in `out` that
+    are not of an earlier report are replaced only with `overwrite`. See docs/reference/evaluation.md for the
+    rest.
     """
     sources = {name or "": scores, **(compare or {})}
     if len(sources) < 1 + len(compare or {}):
@@ -81,7 +83,7 @@ def evaluate(
     requests = parse_requests(working_points)
     wanted = {observer: check_edges(observer, list(edges)) for observer, edges in (bins or {}).items()}
     epochs = [] if run_folder is None else read_metrics(Path(run_folder) / METRICS_FILE, "epoch")
-    opened = {model: _open(source) for model, source in sources.items()}
+    opened = {model: _open(source, tree) for model, source in sources.items()}
     further = baselines or {}
     _require_regressions(further, [task for seeds in opened.values() for task in _regressions(seeds[0])])
     tracker = _Tracker(opened.values(), progress)
@@ -134,15 +136,15 @@ def evaluate(
 _Seed = tuple[ScoreFile, ...] | ScoresByClass
 
 
-def _open(source: Source) -> Sequence[_Seed]:
+def _open(source: Source, tree: str | None) -> Sequence[_Seed]:
     if isinstance(source, ScoresByClass):
         return [source]
     if isinstance(source, str | Path):
-        return open_score_files([str(source)])
+        return open_score_files([str(source)], tree)
     if not source:
         raise ConfigError("no scores to evaluate: name some prediction files")
     in_memory = [seed for seed in source if isinstance(seed, ScoresByClass)]
-    return in_memory or open_score_files([str(location) for location in source])
+    return in_memory or open_score_files([str(location) for location in source], tree)
 
 
 def _load(seed: _Seed, observers: Sequence[str], weights: str | None, tracker: "_Tracker") -> ScoresByClass:

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from partt.data.jagged import Array
 from partt.errors import DataError
-from partt.evaluation.names import check_class_names
 from partt.model.task_columns import task_columns
 from partt.model.tasks import Task
+from partt.pages.names import check_class_names
 
 SCORE_TOLERANCE = 1e-4  # by which a score may be outside [0, 1]: half precision rounds
 ROUNDING = 1e-9  # relative to the sum of |weights|: positive and negative weights cancel

@@ -1,18 +1,15 @@
 """All numbers as JSON: metrics.json, working_points.json."""
 
 import dataclasses
-import json
-import math
 from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from partt.evaluation.regression_json import regressions_json
 from partt.evaluation.results import Evaluation
 from partt.evaluation.results_table import ResultsTable
 from partt.evaluation.summary import ClassificationSummary, DiscriminantSummary, Summary
 from partt.evaluation.working_points import BinnedEfficiency
+from partt.pages.json_text import json_text
 
 FORMAT_VERSION = 1
 
@@ -20,7 +17,7 @@ FORMAT_VERSION = 1
 def metrics_json(evaluation: Evaluation, about: Mapping[str, Any]) -> str:
     """Return everything that was computed."""
     models = {name: [_summary(seed) for seed in seeds] for name, seeds in evaluation.models.items()}
-    return _dump(
+    return json_text(
         {
             "format_version": FORMAT_VERSION,
             "about": about,
@@ -32,7 +29,7 @@ def metrics_json(evaluation: Evaluation, about: Mapping[str, Any]) -> str:
 
 def working_points_json(summary: Summary, model: str) -> str:
     """Return thresholds and efficiencies of the working points, for an analysis to apply."""
-    return _dump(
+    return json_text(
         {
             "format_version": FORMAT_VERSION,
             "model": model,
@@ -138,20 +135,3 @@ def _working_points(one: DiscriminantSummary) -> list[dict[str, Any]]:
 def _binned(binned: BinnedEfficiency) -> dict[str, Any]:
     (edges,) = binned.edges.values()
     return {"edges": edges, **binned.efficiency._asdict(), "jets": binned.num_jets}
-
-
-def _dump(content: Any) -> str:
-    return json.dumps(_plain(content), indent=1, allow_nan=False) + "\n"
-
-
-def _plain(content: Any) -> Any:
-    """Turn arrays into lists, and NaN and infinity, which JSON does not have, into null."""
-    if isinstance(content, Mapping):
-        return {str(key): _plain(value) for key, value in content.items()}
-    if isinstance(content, np.ndarray | np.generic):
-        return _plain(content.tolist())
-    if isinstance(content, list | tuple):
-        return [_plain(value) for value in content]
-    if isinstance(content, float) and not math.isfinite(content):
-        return None
-    return content

@@ -5,8 +5,9 @@ import math
 from importlib import resources
 
 from partt.errors import ConfigError
-from partt.evaluation.presets import PRESETS, plain_name
-from partt.evaluation.results_table import Cell, ResultsTable, Row, TableColumn
+from partt.evaluation.results_table import ResultsTable, Row, TableColumn
+from partt.pages.number_text import Cell
+from partt.scores.presets import PRESETS, plain_name
 
 SOURCES = {"paper": "arXiv:2202.03772", "guide": "arXiv:2608.02735"}
 DATA_SETS = {"jetclass": "JetClass", "top": "Top Landscape"}

@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from partt.evaluation.number_text import cell_text
 from partt.evaluation.regression_table import Place, Predictor, RegressionTable, ResponseRow
 from partt.evaluation.responses import ALL_JETS
-from partt.evaluation.results_table import Cell
 from partt.evaluation.table_formats import csv_cell, latex_cell, latex_text, markdown_text, plain_text
+from partt.pages.number_text import Cell, cell_text
 
 CSV_COLUMNS = (
     "target", "predictor", "model", "seeds", "metric", "class", "observer", "bin_low", "bin_high",

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from partt.evaluation.intervals import Interval
 from partt.evaluation.regression_table import binned_by
 from partt.evaluation.resolutions import Resolution
 from partt.evaluation.responses import (
@@ -13,6 +12,7 @@ from partt.evaluation.responses import (
     RegressionSummary,
     ResponseSummary,
 )
+from partt.scores.intervals import Interval
 
 
 def regressions_json(regressions: Mapping[str, RegressionSummary]) -> dict[str, Any]:

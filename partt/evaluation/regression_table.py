@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from partt.evaluation.intervals import Interval
 from partt.evaluation.resolutions import Resolution
 from partt.evaluation.responses import (
     ALL_JETS,
@@ -15,8 +14,10 @@ from partt.evaluation.responses import (
     ResponseSummary,
     target_title,
 )
-from partt.evaluation.results_table import Cell, combined
+from partt.evaluation.results_table import combined
 from partt.evaluation.summary import Summary
+from partt.pages.number_text import Cell
+from partt.scores.intervals import Interval
 
 TRUE_VALUE = "true value"
 

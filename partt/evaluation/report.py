@@ -1,32 +1,20 @@
 """The report: tables, figures, JSON files, and a self-contained HTML page with all of it."""
 
-import hashlib
-import importlib.metadata
-import json
-import platform
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
-from partt import __version__
-from partt.atomic_files import refuse_foreign, staged_files, write_text
-from partt.errors import without_secrets
+from partt.atomic_files import staged_files, write_text
 from partt.evaluation.corrections import to_correctionlib
 from partt.evaluation.figures.calibration import draw_calibration
 from partt.evaluation.figures.confusion import draw_confusion
-from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.mass import draw_mass
 from partt.evaluation.figures.observer_dependence import draw_dependence
 from partt.evaluation.figures.regression_figures import draw_targets
 from partt.evaluation.figures.roc_curves import draw_roc
 from partt.evaluation.figures.score_distributions import draw_scores
-from partt.evaluation.figures.style import MAX_DRAWN, house_style, write_figure
 from partt.evaluation.figures.training_curves import draw_training
 from partt.evaluation.json_files import metrics_json, working_points_json
-from partt.evaluation.number_text import cell_text, efficiency_text
 from partt.evaluation.regression_formats import (
     predictor_title,
     regression_legend,
@@ -41,6 +29,10 @@ from partt.evaluation.sculpting import MIN_PASSING
 from partt.evaluation.summary import DiscriminantSummary
 from partt.evaluation.table_formats import LEGEND, to_csv, to_latex, to_markdown
 from partt.jobs.output_folder import writing_to
+from partt.pages.drawing import Drawing
+from partt.pages.number_text import cell_text, efficiency_text
+from partt.pages.page_folder import PageFolder, about_page, files_of, render_page, write_any_text
+from partt.pages.style import MAX_DRAWN, house_style, write_figure
 
 VERSIONS_OF = ("numpy", "scipy", "hist", "matplotlib", "mplhep")
 MAX_LISTED = 20  # score files
@@ -50,6 +42,7 @@ FILES = (
     *("regressions.md", "regressions.tex", "regressions.csv"),
     *("working_points.json", "efficiencies.json", "report.html"),
 )
+FOLDER = PageFolder("partt evaluate", METRICS)
 STAGE = "report"  # the temporary folder
 
 
@@ -68,16 +61,7 @@ def write_report(
     changed since, are replaced only with `overwrite`.
     """
     model = next(iter(evaluation.models))
-    about = {
-        "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "command": without_secrets(command),
-        "weights": weights,
-        "versions": {
-            "partt": __version__,
-            "Python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in VERSIONS_OF},
-        },
-    }
+    about = {**about_page(command, VERSIONS_OF), "weights": weights}
     with writing_to(folder, [folder / STAGE]), staged_files(folder, STAGE, first=METRICS) as stage:
         with house_style():
             figures = [
@@ -85,47 +69,25 @@ def write_report(
                 for drawing in draw_figures(evaluation, epochs)
             ]
         if evaluation.table.rows:
-            _write(stage / "table.md", to_markdown(evaluation.table))
-            _write(stage / "table.tex", to_latex(evaluation.table))
-            _write(stage / "metrics.csv", to_csv(evaluation.table))
+            write_any_text(stage / "table.md", to_markdown(evaluation.table))
+            write_any_text(stage / "table.tex", to_latex(evaluation.table))
+            write_any_text(stage / "metrics.csv", to_csv(evaluation.table))
         if evaluation.targets:
-            _write(stage / "regressions.md", regressions_markdown(evaluation.regression_tables))
-            _write(stage / "regressions.tex", regressions_latex(evaluation.regression_tables))
-            _write(stage / "regressions.csv", regressions_csv(evaluation.regression_tables))
+            write_any_text(stage / "regressions.md", regressions_markdown(evaluation.regression_tables))
+            write_any_text(stage / "regressions.tex", regressions_latex(evaluation.regression_tables))
+            write_any_text(stage / "regressions.csv", regressions_csv(evaluation.regression_tables))
         if evaluation.main.discriminants:
             write_text(stage / "working_points.json", working_points_json(evaluation.main, model))
             write_text(stage / "efficiencies.json", to_correctionlib(evaluation.main))
-        _write(stage / "report.html", render(evaluation, figures, about))
-        made = {
-            path.relative_to(stage).as_posix(): _sha256(path) for path in stage.rglob("*") if path.is_file()
-        }
+        write_any_text(stage / "report.html", render(evaluation, figures, about))
+        made = files_of(stage)
         write_text(stage / METRICS, metrics_json(evaluation, {**about, "files": made}))
-        refuse_foreign_files(folder, [METRICS, *made], overwrite=overwrite)
+        FOLDER.refuse_foreign_files(folder, [METRICS, *made], overwrite=overwrite)
 
 
-def refuse_foreign_files(folder: Path, names: Sequence[str] = FILES, *, overwrite: bool) -> None:
+def refuse_foreign_files(folder: Path, *, overwrite: bool) -> None:
     """Raise an error if a report would replace a file that is not of an earlier report."""
-    try:
-        listed = json.loads((folder / METRICS).read_bytes())["about"]["files"]
-        known = dict(listed) if not (folder / METRICS).is_symlink() else {}
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        known = {}
-
-    def is_ours(path: Path) -> bool:
-        name = path.relative_to(folder).as_posix()
-        return bool(known) if name == METRICS else known.get(name) == _sha256(path)
-
-    for name in names:
-        refuse_foreign(folder / name, "partt evaluate", is_ours, overwrite=overwrite)
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _write(path: Path, text: str) -> None:
-    """Write text; what UTF-8 cannot express (file names may have any bytes) becomes an escape."""
-    write_text(path, text.encode("utf-8", "backslashreplace").decode())
+    FOLDER.refuse_foreign_files(folder, FILES, overwrite=overwrite)
 
 
 def draw_figures(evaluation: Evaluation, epochs: Sequence[Mapping[str, Any]]) -> Iterator[Drawing]:
@@ -157,35 +119,30 @@ def draw_figures(evaluation: Evaluation, epochs: Sequence[Mapping[str, Any]]) ->
 
 def render(evaluation: Evaluation, figures: Sequence[tuple[Drawing, str]], about: Mapping[str, Any]) -> str:
     """Return the HTML page with figures, each with its image as a data URI; all names are escaped."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("partt.evaluation", "page"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-    )
     main = evaluation.main
     model, seeds = next(iter(evaluation.models.items()))
-    return environment.get_template("report.html.j2").render(
-        model=model,
-        num_seeds=len(seeds),
-        main=main,
-        about=about,
-        origin=_scalars(main.origin),
-        files=main.files[:MAX_LISTED],
-        num_more=max(0, len(main.files) - MAX_LISTED),
-        notes=_notes(evaluation),
-        table=evaluation.table,
-        regression_tables=evaluation.regression_tables,
-        shown_rows=shown_rows,
-        predictor_title=predictor_title,
-        regression_legend=regression_legend,
-        all_jets=ALL_JETS,
-        cell_text=cell_text,
-        legend=LEGEND,
-        figures=figures,
-        working_points=[row for one in main.discriminants.values() for row in _working_point_rows(one)],
-        left_out=main.left_out,
-    )
+    values = {
+        "model": model,
+        "num_seeds": len(seeds),
+        "main": main,
+        "about": about,
+        "origin": _scalars(main.origin),
+        "files": main.files[:MAX_LISTED],
+        "num_more": max(0, len(main.files) - MAX_LISTED),
+        "notes": _notes(evaluation),
+        "table": evaluation.table,
+        "regression_tables": evaluation.regression_tables,
+        "shown_rows": shown_rows,
+        "predictor_title": predictor_title,
+        "regression_legend": regression_legend,
+        "all_jets": ALL_JETS,
+        "cell_text": cell_text,
+        "legend": LEGEND,
+        "figures": figures,
+        "working_points": [row for one in main.discriminants.values() for row in _working_point_rows(one)],
+        "left_out": main.left_out,
+    }
+    return render_page("partt.evaluation", "report.html.j2", values)
 
 
 def _scalars(origin: Mapping[str, Any]) -> dict[str, str]:

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from partt.data.jagged import Array
 from partt.evaluation.bootstrap import NUM_BLOCKS
-from partt.evaluation.intervals import COVERAGE, Interval
 from partt.evaluation.jets import ROUNDING
-from partt.evaluation.passing import Floats
+from partt.scores.intervals import COVERAGE, Interval
+from partt.scores.passing import Floats
 
 LEVELS = ((1 - COVERAGE) / 2, 0.5, (1 + COVERAGE) / 2)  # the width of a normal distribution is its sigma
 MIN_JETS = 10  # effective number; with fewer, there is no result

@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from partt.data.jagged import Array
 from partt.evaluation.bins import bin_numbers, round_edges
-from partt.evaluation.intervals import COVERAGE, Interval, interval_in_bins
 from partt.evaluation.jets import ScoresByClass
-from partt.evaluation.passing import Floats
 from partt.evaluation.resolutions import LEVELS, Resolution, SortedSample
 from partt.model.task_columns import TaskColumns, task_columns
 from partt.model.tasks import Task
 from partt.scores.discriminants import Discriminant
+from partt.scores.intervals import COVERAGE, Interval, interval_in_bins
+from partt.scores.passing import Floats
 
 Bools = npt.NDArray[np.bool_]
 ALL_JETS = "all jets"

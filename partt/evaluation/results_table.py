@@ -7,8 +7,9 @@ from typing import Literal
 
 import numpy as np
 
-from partt.evaluation.presets import QuotedDiscriminant
 from partt.evaluation.summary import ClassificationSummary, Summary
+from partt.pages.number_text import Cell
+from partt.scores.presets import QuotedDiscriminant
 
 
 @dataclass(frozen=True)
@@ -30,18 +31,6 @@ class TableColumn:
     def short_title(self) -> str:
         """The heading below a common one for all rejections."""
         return self.title.replace(" Rej ", " ") if self.metric == "rejection" else self.title
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A number with its 68 % interval; `spread` is over seeds."""
-
-    value: float
-    low: float = math.nan
-    high: float = math.nan
-    spread: float = math.nan
-    num_background: int | None = None  # background jets that pass (several seeds: on average)
-    is_limit: bool = False  # no background passes: the value is a lower limit
 
 
 @dataclass(frozen=True)

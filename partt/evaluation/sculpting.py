@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from partt.data.jagged import Array
-from partt.evaluation.passing import Floats
+from partt.scores.passing import Floats
 
 NUM_DRAWS = 200
 MIN_PASSING = 10  # jets; with fewer, there is no spectrum to compare

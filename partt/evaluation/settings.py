@@ -9,12 +9,12 @@ import numpy as np
 from partt.errors import ConfigError
 from partt.evaluation.bins import round_edges
 from partt.evaluation.jets import ScoresByClass
-from partt.evaluation.names import check_name, shorten
-from partt.evaluation.passing import Floats
-from partt.evaluation.presets import QuotedDiscriminant
 from partt.evaluation.responses import ResponsePlan, plan_responses, target_title
 from partt.evaluation.working_points import Request
 from partt.model.tasks import Task
+from partt.pages.names import check_name, shorten
+from partt.scores.passing import Floats
+from partt.scores.presets import QuotedDiscriminant
 
 DEFAULT_OBSERVERS = ("jet_pt", "jet_eta")
 MULTIPLICITY = "jet_nparticles"  # responses are shown in bins of it, too

@@ -17,8 +17,6 @@ from partt.evaluation.metrics import (
     present_classes,
     score_histograms,
 )
-from partt.evaluation.passing import Floats, area, sort_sample
-from partt.evaluation.presets import QuotedDiscriminant
 from partt.evaluation.responses import (
     ALL_JETS,
     MAX_WITHOUT_RATIO,
@@ -26,7 +24,6 @@ from partt.evaluation.responses import (
     summarise_regression,
     target_title,
 )
-from partt.evaluation.roc import GRID, RocPoints, roc_points
 from partt.evaluation.sculpting import Sculpting, mass_sculpting
 from partt.evaluation.settings import EvaluationSettings
 from partt.evaluation.working_points import (
@@ -35,6 +32,9 @@ from partt.evaluation.working_points import (
     binned_efficiency,
     find_working_point,
 )
+from partt.scores.passing import Floats, area, sort_sample
+from partt.scores.presets import QuotedDiscriminant
+from partt.scores.roc import GRID, RocPoints, roc_points
 
 Step = Callable[[], None]
 

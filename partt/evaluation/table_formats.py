@@ -5,8 +5,8 @@ import io
 import math
 import re
 
-from partt.evaluation.number_text import CellText, cell_text
-from partt.evaluation.results_table import Cell, ResultsTable, Row
+from partt.evaluation.results_table import ResultsTable, Row
+from partt.pages.number_text import Cell, CellText, cell_text
 
 _LATEX = {
     "\\": r"\textbackslash{}",

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from partt.data.jagged import Array
 from partt.errors import ConfigError
 from partt.evaluation.bins import bin_numbers
-from partt.evaluation.intervals import Interval, interval_at, interval_at_fitted, interval_in_bins
-from partt.evaluation.names import shorten
-from partt.evaluation.passing import Floats, Passing
+from partt.pages.names import shorten
+from partt.scores.intervals import Interval, interval_at, interval_at_fitted, interval_in_bins
+from partt.scores.passing import Floats, Passing
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,13 @@ def find_working_point(signal: Passing, background: Passing, request: Request) -
 
     The interval of the other efficiency includes the fluctuation of the threshold.
     """
+    asked = np.array([request.efficiency])
     if request.of == "eps_s":
-        threshold = signal.threshold_for([request.efficiency])
-        found = interval_at(signal, threshold), interval_at_fitted(background, threshold, signal)
+        threshold = signal.threshold_for(asked)
+        found = interval_at(signal, threshold), interval_at_fitted(background, threshold, signal, asked)
     else:
-        threshold = background.threshold_within([request.efficiency])
-        found = interval_at_fitted(signal, threshold, background), interval_at(background, threshold)
+        threshold = background.threshold_within(asked)
+        found = interval_at_fitted(signal, threshold, background, asked), interval_at(background, threshold)
     return WorkingPoint(
         request,
         float(threshold[0]),

@@ -110,9 +110,9 @@ class ParticleBlock(nn.Module):
         self.drop_path = DropPath(config.drop_path)
         self.feed_forward = style.feed_forward(config, config.dropout, config.activation_dropout)
 
-    def forward(self, x: Tensor, bias: Tensor | None, maps: list[Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """Return (B, P, D) from x (B, P, D) and the attention bias (H, B, P, P)."""
-        mixed = self.attention(self.norm(x), bias, maps)
+        mixed = self.attention(self.norm(x), bias)
         x = x + self.drop_path(self.dropout(self.attention_norm(mixed)))
         y: Tensor = self.feed_forward(x)
         return y
@@ -132,13 +132,11 @@ class ClassBlock(nn.Module):
         self.drop_path = DropPath(config.drop_path)
         self.feed_forward = style.feed_forward(config, dropout=0.0, hidden_dropout=0.0)
 
-    def forward(
-        self, token: Tensor, x: Tensor, bias: Tensor | None, maps: list[Tensor] | None = None
-    ) -> Tensor:
+    def forward(self, token: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:
         """Return the token (B, D) from the token, the particles x (B, P, D) and bias (B, 1, 1 + P)."""
         keys = self.norm(torch.cat((token[:, None], x), dim=1))  # (B, 1 + P, D)
         # The query is the token before the norm: the published weights were trained that way.
-        mixed = self.attention(token, keys, bias, maps)
+        mixed = self.attention(token, keys, bias)
         token = token + self.drop_path(self.attention_norm(mixed))
         y: Tensor = self.feed_forward(token)
         return y

@@ -1,20 +1,26 @@
-"""Attention maps and embeddings of a Particle Transformer, jet by jet.
+"""Attention and embeddings, jet by jet, of any network that has them; copies with parts switched off.
 
-Axes: B jets, P particles of a jet, those of all collections in order, D width, H heads, L particle blocks,
-K class blocks, C classes.
+Attention is recorded by hooks while a network runs on one jet, so there is no padding, and no forward pass
+has to know of it. A network takes part through `Backbone.attention_blocks` and `AttentionLayer`.
+
+Axes: P particles of a jet, those of all collections in order, D width, H heads, L blocks with particles as
+queries, K blocks with a token as query, E tokens before the particles (the class token), C classes.
 """
 
+import copy
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from partt.errors import ConfigError
 from partt.jet_inputs import JetInputs
+from partt.model.attention_layer import AttentionLayer, AttentionTerms
 from partt.model.config_types import CLASSES
-from partt.model.interleaving import interleave
 from partt.model.network import Network
-from partt.model.particle_transformer import AttentionMaps, ParticleTransformer
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,35 +29,111 @@ class JetInspection:
 
     logits: Tensor  # (C,)
     embedding: Tensor  # (D,) what the head sees
-    attention: Tensor  # (L, H, P, P) from particle i (rows) to particle j
-    class_attention: Tensor  # (K, H, 1 + P) from the class token to itself and the particles
+    terms: dict[str, AttentionTerms]  # of each block
+    num_particles: int
+
+    @property
+    def attention(self) -> Tensor:
+        """From particle i (rows) to particle j (L, H, P, P)."""
+        size = self.num_particles
+        maps = [
+            terms.weights[:, queries : queries + size, keys : keys + size]
+            for terms in self.terms.values()
+            for queries, keys in [terms.num_tokens]
+            if terms.weights.shape[1] > queries
+        ]
+        return torch.stack(maps)
+
+    @property
+    def class_attention(self) -> Tensor:
+        """From the class token to the tokens, itself first, and the particles (K, H, E + P)."""
+        maps = [
+            terms.weights[:, 0, : keys + self.num_particles]
+            for terms in self.terms.values()
+            for queries, keys in [terms.num_tokens]
+            if queries
+        ]
+        return torch.stack(maps)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens before the particles in `class_attention`, E."""
+        return max(terms.num_tokens[1] for terms in self.terms.values())
+
+
+def has_attention(network: Network) -> bool:
+    """Tell whether the attention of a network can be recorded."""
+    return network.has_embeddings and bool(network.backbone.attention_blocks)
 
 
 @torch.no_grad()
-def inspect_jets(network: Network, inputs: JetInputs) -> list[JetInspection]:
-    """Return logits, embedding and attention maps of every jet; the network must be in evaluation mode."""
-    backbone = network.backbone
-    if not isinstance(backbone, ParticleTransformer):
-        raise ConfigError(f"{network.name} has no attention maps; only Particle Transformers have them")
+def inspect_jets(network: Network, inputs: JetInputs) -> Iterator[JetInspection]:
+    """Yield logits, embedding and attention of every jet; the network must be in evaluation mode."""
+    if not has_attention(network):
+        raise ConfigError(f"{network.name} has no attention maps; Particle Transformers have them")
     if network.training:
         raise ValueError("inspect_jets needs network.eval(): dropout would blur the attention maps")
-    lengths = inputs.lengths.tolist()
-    inspections: dict[int, JetInspection] = {}
-    for group, x, bias in backbone.embed_groups(interleave(inputs.collections)):
-        maps = AttentionMaps()
-        embeddings = backbone.norm(backbone.encode(x, bias, group.mask, maps)[0])
-        embeddings = torch.cat(
-            (embeddings, *(values[group.jets] for values in inputs.jet_features.values())), 1
+    return (_inspect(network, jet) for jet in single_jets(inputs))
+
+
+@torch.no_grad()
+def _inspect(network: Network, jet: JetInputs) -> JetInspection:
+    layers = attention_layers(network)
+    terms: dict[str, AttentionTerms] = {}
+
+    def recorder(name: str) -> Any:
+        return lambda layer, inputs: terms.__setitem__(name, layer.terms(*inputs))
+
+    hooks = [layer.register_forward_pre_hook(recorder(name)) for name, layer in layers.items()]
+    try:
+        embedding = network.embed(jet)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    logits = network.outputs(embedding)[CLASSES]
+    in_order = {name: terms[name] for name in layers}
+    return JetInspection(logits[0], embedding[0], in_order, int(jet.lengths[0]))
+
+
+def attention_layers(network: Network) -> dict[str, AttentionLayer]:
+    """Return the attention layer of every block that has one."""
+    blocks = network.backbone.attention_blocks
+    return {name: cast("AttentionLayer", block.attention) for name, block in blocks.items()}
+
+
+def switched_off(
+    network: Network,
+    *,
+    heads: Collection[tuple[str, int]] = (),
+    blocks: Collection[str] = (),
+    pair_bias: bool = False,
+) -> Network:
+    """Return a copy of a network without some heads (block, number), blocks, or its pair bias."""
+    changed = copy.deepcopy(network)
+    layers = attention_layers(changed)
+    for block, head in heads:
+        layers[block].silence(head)
+    for block in blocks:
+        changed.backbone.attention_blocks[block].register_forward_hook(_first_inputs)
+    if pair_bias and changed.backbone.pair_bias is not None:
+        changed.backbone.pair_bias.register_forward_hook(
+            lambda _module, _inputs, bias: torch.zeros_like(bias)
         )
-        logits = network.outputs(embeddings)[CLASSES]
-        attention = torch.stack(maps.particles)  # (L, H, G, P, P)
-        class_attention = torch.stack(maps.token)  # (K, G, H, 1 + P)
-        for index, jet in enumerate(group.jets.tolist()):
-            size = lengths[jet]
-            inspections[jet] = JetInspection(
-                logits[index],
-                embeddings[index],
-                attention[:, :, index, :size, :size],
-                class_attention[:, index, :, : 1 + size],
-            )
-    return [inspections[jet] for jet in range(len(lengths))]
+    return changed
+
+
+def _first_inputs(_block: nn.Module, inputs: tuple[Any, ...], outputs: Any) -> Any:
+    return inputs[: len(outputs)] if isinstance(outputs, tuple) else inputs[0]
+
+
+def single_jets(inputs: JetInputs) -> Iterator[JetInputs]:
+    """Yield the jets one by one."""
+    for jet in range(len(inputs)):
+        collections = {}
+        for name, collection in inputs.collections.items():
+            first, last = collection.offsets[jet : jet + 2].tolist()
+            offsets = collection.offsets[jet : jet + 2] - first
+            collections[name] = collection.with_rows(itemgetter(slice(first, last)), offsets)
+        yield JetInputs(
+            collections, {name: group[jet : jet + 1] for name, group in inputs.jet_features.items()}
+        )

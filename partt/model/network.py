@@ -68,6 +68,20 @@ class Backbone(nn.Module, ABC):
         """Whether it has `embed_padded`, which export needs."""
         return type(self).embed_padded is not Backbone.embed_padded
 
+    @property
+    def attention_blocks(self) -> Mapping[str, nn.Module]:
+        """The blocks with attention by name, in order; none by default.
+
+        The `attention` of a block is an `AttentionLayer`. Its first input, which it changes, has the form of
+        its output: without the block, the input takes the place of the output.
+        """
+        return {}
+
+    @property
+    def pair_bias(self) -> nn.Module | None:
+        """The module whose outputs are added to the scores of the attention; None: there is none."""
+        return None
+
     def initialise(self, heads: nn.ModuleDict) -> None:
         """Draw the initial weights of backbone and heads; by default they stay as torch drew them."""
 
@@ -94,7 +108,7 @@ class Backbone(nn.Module, ABC):
         if len(shape.collections) > 1:
             raise ConfigError(
                 f"{type(self).__name__} takes one collection of particles, found "
-                f"{', '.join(shape.collections)}; part, particlenet and pfn take several"
+                f"{', '.join(shape.collections)}; part, slim_s, particlenet and pfn take several"
             )
         return next(iter(self.all_collections(shape).values()))
 

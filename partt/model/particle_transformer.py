@@ -7,7 +7,6 @@ length: G jets, P tokens (padded; mask True = real).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar, cast
 
 import torch
@@ -25,14 +24,6 @@ from partt.model.network import Backbone, Embeddings
 from partt.model.pair_bias import PairBias
 from partt.model.particle_transformer_config import ParticleTransformerConfig
 from partt.model.trimming import trim_collections
-
-
-@dataclass(frozen=True, eq=False)
-class AttentionMaps:
-    """Attention weights, appended by `encode` block by block."""
-
-    particles: list[Tensor] = field(default_factory=list)  # (H, G, P, P) each
-    token: list[Tensor] = field(default_factory=list)  # (G, H, 1 + P) each; the token itself is first
 
 
 class ParticleTransformer(Backbone):
@@ -64,6 +55,19 @@ class ParticleTransformer(Backbone):
     def embeddings(self) -> dict[str, nn.Module]:
         """The embedding of every collection."""
         return {self.main: self.particle_embedding, **self.other_embeddings}
+
+    @property
+    def attention_blocks(self) -> dict[str, nn.Module]:
+        """The blocks, by name."""
+        particles = {f"block {number + 1}": block for number, block in enumerate(self.blocks)}
+        return particles | {
+            f"class block {number + 1}": block for number, block in enumerate(self.class_blocks)
+        }
+
+    @property
+    def pair_bias(self) -> nn.Module | None:
+        """The embedding of pairs."""
+        return self.pair_embedding
 
     def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
         """Return the class tokens after the last block (B, D).
@@ -107,9 +111,7 @@ class ParticleTransformer(Backbone):
         jet_embeddings: Tensor = self.norm(token)
         return jet_embeddings
 
-    def encode(
-        self, x: Tensor, bias: Tensor | None, mask: Tensor | None, maps: AttentionMaps | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def encode(self, x: Tensor, bias: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return class tokens (G, D) and particle tokens (G, P, D) after all blocks.
 
         From embedded particles x (G, P, D), pair bias (H, G, P, P) and mask (G, P).
@@ -120,10 +122,10 @@ class ParticleTransformer(Backbone):
             bias = hidden[:, None] if bias is None else bias + hidden[:, None]
             class_bias = nn.functional.pad(hidden, (1, 0))[:, None]  # (G, 1, 1 + P)
         for block in self.blocks:
-            x = block(x, bias, maps and maps.particles)
+            x = block(x, bias)
         token = self.class_token.expand(x.shape[0], -1)
         for block in self.class_blocks:
-            token = block(token, x, class_bias, maps and maps.token)
+            token = block(token, x, class_bias)
         return token, x
 
     def embed_groups(self, jets: InterleavedJets) -> Iterator[tuple[JetGroup, Tensor, Tensor | None]]:

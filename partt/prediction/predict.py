@@ -12,9 +12,12 @@ from typing import Literal
 
 import torch
 
+from partt.data.config.input_map import InputMap, asked_input_map
 from partt.data.files.lists import expand_files
 from partt.data.files.tables import AuthenticationError
+from partt.data.jet_files import count_jets
 from partt.data.reading.jet_source import BadFile, BadFilePolicy, check_losses
+from partt.data.training_domain import Excess, add_up, warnings_of
 from partt.errors import ConfigError, DataError, ParttError, without_secrets
 from partt.jobs.output_folder import writing_to
 from partt.jobs.progress import Progress
@@ -66,6 +69,7 @@ class PredictResult:
     regressions: tuple[Task, ...]  # of the tagger
     seconds: float
     stopped: bool  # before the end
+    outside: tuple[str, ...] = ()  # variables of this run's jets that leave the training domain, with numbers
 
     @property
     def balance(self) -> Balance:
@@ -86,6 +90,8 @@ def predict(
     *,
     discriminants: Sequence[str] = (),
     keep: Sequence[str] = (),
+    input: InputMap | str | None = None,  # noqa: A002
+    tree: str | None = None,
     embeddings: bool = False,
     apply_selection: bool = False,
     overwrite: bool = False,
@@ -103,10 +109,12 @@ def predict(
 
     `out` is a folder, or a .root or .parquet file for a single input. Complete outputs of the same input,
     tagger and options are kept; any other file is replaced only with `overwrite`. Jets that are not selected,
-    or bad, get NaN; `apply_selection` leaves out those that are not selected. A tagger file runs in torch, an
-    exported one (.onnx) in onnxruntime. The network runs on the device that holds it, on `num_threads`
-    threads (default: as many as torch uses), or on a dask cluster: that of `scheduler`, or `num_workers`
-    processes on this machine.
+    or bad, get NaN. `input`: an input map, its name or path, for files of events, whose outputs have a row
+    per event and lists of scores; "none": the files have one jet per entry (default: as in the tagger's data
+    config). `tree`: that of files not given as FILE.root:TREE. `apply_selection` leaves out those that are
+    not selected. A tagger file runs in torch, an exported one (.onnx) in onnxruntime. The network runs on the
+    device that holds it, on `num_threads` threads (default: as many as torch uses), or on a dask cluster:
+    that of `scheduler`, or `num_workers` processes on this machine.
     """
     tagger = (load_tagger(tagger) if isinstance(tagger, str | Path) else tagger).with_hash()
     out = Path(out)
@@ -116,11 +124,12 @@ def predict(
         embeddings,
         apply_selection,
         _format(out, format),
+        asked_input_map(input),
     )
     if embeddings:
         tagger.require_embeddings()  # before anything is read
     policy = BadFilePolicy(on_bad_file == "skip", max_bad_fraction)
-    inputs = expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)])
+    inputs = expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)], tree)
     opened = open_inputs(inputs, tagger, options, policy, opening)
     paths = output_paths([file.info.url for file in opened.files], out, SUFFIXES[options.format])
     folder = out.parent if is_file_name(out) else out
@@ -137,10 +146,18 @@ def predict(
             tagger,
             options,
             tasks,
-            count=_counter(sum(item.file.info.num_entries for item in todo), progress),
+            count=_counter(sum(count_jets(item.file.info) for item in todo) if progress else 0, progress),
             should_stop=should_stop,
         )
         stopped = False
+        outside: dict[str, Excess] = {}
+
+        def watched(chunks: Iterator[Scores]) -> Iterator[Scores]:
+            nonlocal outside
+            for chunk in chunks:
+                outside = add_up(outside, chunk.outside)
+                yield chunk
+
         with closing(results):
             for number, item in enumerate(todo):
                 try:
@@ -150,7 +167,7 @@ def predict(
                         item.file,
                         item.origin,
                         options,
-                        scores,
+                        watched(scores),
                         tasks=tagger.tasks,
                         network=tagger.network_name,
                         versions=made_with,
@@ -175,7 +192,14 @@ def predict(
     seconds = time.monotonic() - started
     in_order = sorted(outputs, key=lambda output: paths.index(output.path))
     result = PredictResult(
-        folder, tuple(in_order), tuple(bad_files), opened.left_out, tagger.regressions, seconds, stopped
+        folder,
+        tuple(in_order),
+        tuple(bad_files),
+        opened.left_out,
+        tagger.regressions,
+        seconds,
+        stopped,
+        () if tagger.domain is None else tuple(warnings_of(tagger.domain, outside)),
     )
     if not stopped:
         write_summary(folder, _summary(result, tagger, options))

@@ -25,13 +25,14 @@ import partt
 from partt.config import Record, parse_record
 from partt.data.config.data_config import DataConfig
 from partt.data.jet_batch import Positions
+from partt.data.training_domain import Domain
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError, ParttError
 from partt.model.task_columns import SCORE, SOFTMAX, task_columns
 from partt.model.tasks import Task, classes_task, fault_of
 from partt.regular_files import read_bounded
 from partt.tagger.inference import BatchScores, Each, TaggedJets, classes_of, score_jets
-from partt.tagger.onnx_inputs import Feed, Floats, InputKind, feeder, session_axes
+from partt.tagger.onnx_inputs import Feed, Floats, InputKind, feeder, raw_branches, session_axes
 from partt.tagger.tagger import Tagger
 
 SUFFIX = ".onnx"
@@ -59,6 +60,7 @@ class OnnxHeader(Record):
     tagger_sha256: str
     versions: dict[str, str]
     data_config: str
+    domain: Domain | None = None  # None: not known
 
     def to_metadata(self) -> dict[str, str]:
         """Return the header as strings."""
@@ -95,6 +97,17 @@ class OnnxTagger(Tagger):
     def network_name(self) -> str:
         """The name of the network that was exported."""
         return self.header.network
+
+    @property
+    def input_columns(self) -> tuple[str, ...]:
+        """The columns that `tag` makes its inputs of: branches, if the file computes the variables itself."""
+        raw = self.header.inputs == "raw"
+        return tuple(raw_branches(self.data_config)) if raw else self.data_config.input_names
+
+    @property
+    def domain(self) -> Domain | None:  # type: ignore[override]
+        """Which values the tagger was trained on; None: not known."""
+        return self.header.domain
 
     def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
         """Return scores and predictions of jets; `each` computes batches like `map`."""

@@ -1,13 +1,16 @@
 """The interface of taggers, for torch and onnxruntime."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 
 from partt.data.config.data_config import DataConfig
+from partt.data.files.tables import FileInfo
 from partt.data.from_awkward import EventJets, jets_of_events
-from partt.data.variables import Variables, names_for_index
+from partt.data.training_domain import Domain
+from partt.data.variables import Variables, names_for_index, read_variables, require_branches
 from partt.model.network_file import NetworkFile
 from partt.model.tasks import Task
 from partt.tagger.inference import Each, TaggedJets, classes_of, sharing_threads
@@ -29,6 +32,8 @@ class Tagger(ABC):
     library: Literal["torch", "onnxruntime"]
     """the library that runs the network"""
     file_suffix: str
+    domain: Domain | None = None
+    """which values it was trained on; None: not known"""
     network_file: NetworkFile | None = None
     """the user's own network file, if its network is from one"""
 
@@ -57,6 +62,19 @@ class Tagger(ABC):
         """The variables that predictions need: inputs, selection, and what targets are factors of."""
         config = self.data_config
         return {*config.input_names, *self.factors} | names_for_index(config, "predict")
+
+    @property
+    def input_columns(self) -> tuple[str, ...]:
+        """The columns that `tag` makes its inputs of, each once: variables, or branches where noted."""
+        return self.data_config.input_names
+
+    def require(self, file: FileInfo) -> None:
+        """Raise an error if a file lacks branches that predictions need."""
+        require_branches(self.data_config, self.needed_names, file)
+
+    def read(self, file: FileInfo, start: int, stop: int, others: Iterable[str] = ()) -> Variables:
+        """Read what `tag` needs, and other variables, for a range of entries."""
+        return read_variables(self.data_config, {*self.needed_names, *others}, file, start, stop)
 
     @abstractmethod
     def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:

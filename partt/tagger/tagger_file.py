@@ -35,6 +35,7 @@ from partt.data.config.sections import ShortText
 from partt.data.jagged import Column, Jagged, Table, jagged_fault, num_jets
 from partt.data.jet_batch import JetBatch, Positions, take_inputs
 from partt.data.packing import pack
+from partt.data.training_domain import Domain
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError
 from partt.jet_inputs import JetInputs
@@ -79,6 +80,7 @@ class TorchTagger(Tagger):
     tasks: tuple[Task, ...]  # what the outputs of the heads mean
     sha256: str = ""
     network_file: NetworkFile | None = None  # the user's own network, which the tagger file does not contain
+    domain: Domain | None = None  # which values it was trained on
 
     library = "torch"
     file_suffix = SUFFIX
@@ -181,6 +183,7 @@ class _Header(Record):
     data_config: str
     versions: dict[str, str]
     network_file: _NeededFile | None = None  # None: the network is known by its name
+    domain: Domain | None = None  # None: not known
 
 
 def new_tagger(
@@ -189,6 +192,8 @@ def new_tagger(
     reference_jets: Table,
     tasks: Sequence[Task] = (),
     network_file: NetworkFile | None = None,
+    *,
+    domain: Domain | None = None,
 ) -> TorchTagger:
     """Return a tagger with the versions of this installation; `reference_jets` are branches of a few jets.
 
@@ -201,7 +206,9 @@ def new_tagger(
         "python": platform.python_version(),
     }
     meanings = tuple(tasks) or (classes_task(len(data_config.class_names)),)
-    return TorchTagger(network, data_config, reference_jets, versions, meanings, network_file=network_file)
+    return TorchTagger(
+        network, data_config, reference_jets, versions, meanings, network_file=network_file, domain=domain
+    )
 
 
 def save_tagger(path: str | Path, tagger: TorchTagger) -> str:
@@ -225,6 +232,7 @@ def tagger_bytes(tagger: TorchTagger) -> tuple[bytes, str]:
         data_config=tagger.data_config.to_yaml(),
         versions=dict(tagger.versions),
         network_file=None if file is None else _NeededFile(name=file.path.name, sha256=file.sha256),
+        domain=tagger.domain,
     )
     tensors = with_prefix("weights.", tagger.network.state_dict())
     for name, column in tagger.reference_jets.items():
@@ -270,7 +278,14 @@ def read_tagger(path: Path, network_file: NetworkFile | None = None) -> TorchTag
     reference_jets = _reference_columns(path, tensors, data_config)
     tasks = header.tasks or (classes_task(len(header.class_names)),)
     tagger = TorchTagger(
-        network, data_config, reference_jets, header.versions, tasks, metadata["sha256"], network_file
+        network,
+        data_config,
+        reference_jets,
+        header.versions,
+        tasks,
+        metadata["sha256"],
+        network_file,
+        header.domain,
     )
     _check_reference(path, tagger, expected)
     return tagger

@@ -13,6 +13,7 @@ from partt.data.jagged import Table
 from partt.data.jet_batch import JetBatch
 from partt.data.reading.batches import dead_readers_reported, ordered_batches, training_batches
 from partt.data.reading.jet_source import BadFile
+from partt.data.training_domain import Domain
 from partt.errors import ConfigError, DataError
 from partt.jobs.metrics_file import read_metrics
 from partt.jobs.stop_signals import SignalledError
@@ -25,7 +26,7 @@ from partt.training.distributed import World
 from partt.training.environment import describe_environment
 from partt.training.events import Ended, EpochEnded, Notice, Report, Started, StepDone, Validating
 from partt.training.guards import check_weights
-from partt.training.job import TrainingJob, jets_by_class, reference_jets, typical_jets
+from partt.training.job import TrainingJob, jets_by_class, reference_jets, training_domain, typical_jets
 from partt.training.learner import Learner, StepResult, make_learner, restore, snapshot, take_step
 from partt.training.metrics_log import MetricsLog
 from partt.training.optimizers import lr_notices
@@ -83,6 +84,7 @@ def fit(
     steps = count_steps(job.recipe, job.train_index, world.size)
     learner = make_learner(job, world, machine.device, initial_weights)
     jets = reference_jets(job.train, job.train_index, job.objective.tasks) if world.is_first else {}
+    domain = training_domain(job.train, job.train_index) if world.is_first else None
     size: Mapping[str, float] = {}
     if world.is_first:
         try_network_file(learner, jets)
@@ -99,7 +101,7 @@ def fit(
             report(Notice(text))
         report(_started(learner, steps, state, size))
     with MetricsLog(folder, state) if world.is_first else nullcontext() as log:
-        run = _Run(job, learner, steps, folder, machine, log, jets, report, should_stop)
+        run = _Run(job, learner, steps, folder, machine, log, jets, domain, report, should_stop)
         with dead_readers_reported():
             state, stopped = _train(run, state)
     if world.is_first and not stopped:
@@ -119,6 +121,7 @@ class _Run:
     machine: Machine
     log: MetricsLog | None  # in the first process only
     reference_jets: Table  # for the tagger file; in the first process only
+    domain: Domain | None  # likewise
     report: Report
     should_stop: Callable[[], bool]
 
@@ -212,11 +215,11 @@ def _validate(run: _Run) -> tuple[MetricValues, int] | None:
         on_notice=lambda text: run.report(Notice(text)),
         should_stop=run.should_stop_waiting,
     )
-    learner = run.learner
-    machine.world.broadcast_buffers(learner.network)
+    result = run.learner.result
+    machine.world.broadcast_buffers(result.network)
     try:
         return validate(
-            learner.network, learner.objective, _counted(run, batches), machine.world, run.should_stop
+            result.network, result.objective, _counted(run, batches), machine.world, run.should_stop
         )
     except SignalledError:
         return None
@@ -252,9 +255,14 @@ def _end_epoch(run: _Run, state: RunState, validation: MetricValues, num_jets: i
         check_weights(run.learner.network, state.step, lr)
         run.folder.keep_lock()
         if is_best:
-            job, network = run.job, run.learner.network
+            job, network = run.job, run.learner.result.network
             tagger = new_tagger(
-                network, job.train.config, run.reference_jets, job.objective.tasks, job.network_file
+                network,
+                job.train.config,
+                run.reference_jets,
+                job.objective.tasks,
+                job.network_file,
+                domain=run.domain,
             )
             save_tagger(run.folder.tagger, tagger)
         values = {

@@ -126,6 +126,23 @@ class FineTuning(Record):
     """parameters that stay fixed: shell patterns of names, such as particle_embedding.*"""
 
 
+class EmaChoice(Record):
+    """An exponential moving average of the weights, which validation and the tagger use instead of them."""
+
+    decay: Annotated[float, Field(gt=0, lt=1)] = 0.999
+    """average = decay x average + (1 - decay) x weights after each step; less in the first steps, where it is
+    (1 + step) / (10 + step)"""
+
+
+class DistillationChoice(Record):
+    """The loss with a teacher: (1 - label_weight) T² KL(teacher || student) + label_weight cross entropy."""
+
+    temperature: PositiveFloat = 4.0
+    """T, by which the logits of both are divided; the larger, the more the classes with small scores count"""
+    label_weight: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """0: the scores of the teacher are all that is learned, and files need no labels"""
+
+
 class ClassificationTask(Record):
     """The classes of the data config, if it has any."""
 
@@ -218,6 +235,8 @@ class Recipe(Record):
     optimizer: OptimizerChoice
     schedule: ScheduleChoice = ScheduleChoice()
     tasks: Tasks = Tasks()
+    distillation: DistillationChoice | None = None
+    """how the classes are learned from a teacher; null: with --teacher the defaults, otherwise from labels"""
     batch_size: NumJets = 512
     """jets per step of the optimizer, over all processes"""
     accumulate: NumJets = 1
@@ -235,12 +254,15 @@ class Recipe(Record):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     clip_norm: PositiveFloat | None = None
     """maximum norm of the gradient"""
+    ema: EmaChoice | None = None
+    """null: no average of the weights; {}: one with the defaults"""
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: mixed precision, on a GPU"""
     metric: str | None = None
     """metric of the validation jets that chooses the best epoch: accuracy (default), auc or loss; with
     regressions loss (default), accuracy, auc, and NAME_loss, NAME_bias or NAME_width of a regression; also
-    NAME_loss and NAME_accuracy of classes of particles"""
+    NAME_loss and NAME_accuracy of classes of particles; with a teacher loss (default), agreement with its
+    class of the highest score, accuracy and auc"""
     patience: Count | None = None
     """stop after this many epochs without improvement"""
     checkpoint_minutes: NonNegativeFloat = 10.0

@@ -7,12 +7,16 @@ from typing import Literal
 
 import torch
 
-from partt.data.config.data_config import load_data_config
+from partt.data.config.data_config import load_data_config, with_input
+from partt.data.config.input_map import InputMap
 from partt.data.files.lists import InputFile, expand_files
+from partt.errors import ConfigError
 from partt.jobs.devices import choose_device, num_cores
 from partt.jobs.progress import Progress
 from partt.model.cpu.allocator import keep_few_kernels
 from partt.model.network_file import read_network_file, run_network_file
+from partt.tagger.loading import load_tagger
+from partt.tagger.tagger import Tagger
 from partt.training.class_naming import naming_notices, with_class_names
 from partt.training.distributed import connected, world_from_environment
 from partt.training.events import Notice, Report
@@ -22,6 +26,7 @@ from partt.training.job import ReadingOptions, open_job
 from partt.training.objectives.objective import Objective
 from partt.training.recipe import Recipe, load_recipe, with_network_file
 from partt.training.run_folder import RunFolder, locked_run_folder
+from partt.training.teacher import teaching
 
 Files = str | Path | Sequence[str | Path]
 
@@ -33,9 +38,12 @@ def train(
     validation: Files | float,
     out: str | Path | None = None,
     overrides: Sequence[str] = (),
+    input: InputMap | str | None = None,  # noqa: A002
+    tree: str | None = None,
     seed: int = 1,
     resume: bool = False,
     init_from: str | Path | None = None,
+    teacher: str | Path | Tagger | None = None,
     objective: Objective | None = None,
     network_file: str | Path | None = None,
     device: str = "auto",
@@ -53,9 +61,12 @@ def train(
 
     `files` and `validation` are paths, globs, NAME:GLOB, @LIST or URLs; `validation` can also be a number,
     the fraction of the training entries to set aside. `overrides` change keys of the recipe
-    ("optimizer.lr=3e-4"). `objective`: what to learn, instead of classification. `network_file`: the user's
-    own network, whose code is run (docs/how-to/own_network.md). `opening` is called with the files opened so
-    far and their number. With torchrun all processes call this; only the first one reports.
+    ("optimizer.lr=3e-4"). `input`: an input map, its name or path, for files of events; "none": the files
+    have one jet per entry. `tree`: that of files not given as FILE.root:TREE. `teacher`: a tagger, or where
+    to find it, whose scores are learned. `objective`: what to learn, instead of classification.
+    `network_file`: the user's own network, whose code is run
+    (docs/how-to/own_network.md). `opening` is called with the files opened so far and their number. With
+    torchrun all processes call this; only the first one reports.
     See docs/reference/training.md for the other arguments.
     """
     keep_few_kernels()
@@ -68,22 +79,29 @@ def train(
     world = world_from_environment()
     where = choose_device(device, world.local_rank if world.size > 1 else None)
     torch.set_num_threads(num_threads or max(1, num_cores() // world.local_size))
-    config = load_data_config(recipe.data_config)
+    config = with_input(load_data_config(recipe.data_config), input)
     reading = ReadingOptions(on_bad_file, max_bad_fraction, on_bad_jet, Path(cache) if cache else None)
-    train_files = _expanded(files)
+    train_files = _expanded(files, tree)
+    if isinstance(teacher, str | Path):
+        teacher = load_tagger(teacher)
+    if teacher is not None and num_workers == 0 and teacher.library == "torch":
+        teacher.move_to(str(where))  # reading processes have no GPU
     if objective is None:
-        config = with_class_names(recipe, config, train_files, reading)
+        config = with_class_names(recipe, config, train_files, reading, teacher)
+    elif teacher is not None:
+        raise ConfigError("an objective of your own takes no teacher: it decides what is learned")
     initial = None if init_from is None else weights_to_start_from(init_from, recipe, config, file, objective)
     job = open_job(
         recipe if initial is None else initial.recipe,
         config,
         train_files,
-        validation if isinstance(validation, float) else _expanded(validation),
+        validation if isinstance(validation, float) else _expanded(validation, tree),
         seed=seed,
         reading=reading,
         objective=objective,
         initial_tagger="" if initial is None else initial.sha256,
         network_code=None if file is None else run_network_file(file),
+        teacher=teacher,
         progress=opening if world.is_first else None,
     )
     path = Path(out) if out is not None else Path("runs") / name
@@ -92,6 +110,8 @@ def train(
         folder = stack.enter_context(locked_run_folder(path)) if world.is_first else RunFolder(path)
         if initial is not None:
             report(Notice(f"starts from the weights of {init_from}, {initial.heads}"))
+        if teacher is not None:
+            report(Notice(teaching(teacher)))
         for text in [*naming_notices(recipe, config), *job.notices]:
             report(Notice(text))
         return fit(
@@ -105,5 +125,5 @@ def train(
         )
 
 
-def _expanded(files: Files) -> Sequence[InputFile]:
-    return expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)])
+def _expanded(files: Files, tree: str | None) -> Sequence[InputFile]:
+    return expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)], tree)

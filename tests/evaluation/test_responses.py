@@ -6,10 +6,10 @@ from toy_regressions import MASS, PT, RESOLUTION, regression_table
 
 import partt
 from partt.errors import ConfigError, DataError
-from partt.evaluation.intervals import COVERAGE
 from partt.evaluation.jets import scores_from_arrays
 from partt.evaluation.resolutions import LEVELS
 from partt.model.tasks import Task
+from partt.scores.intervals import COVERAGE
 from toy_scores import CLASSES
 
 VALUE = Task(name="x", kind="value", target="x")

@@ -9,11 +9,11 @@ import pytest
 import partt
 from partt.errors import ConfigError
 from partt.evaluation.jets import scores_from_arrays
-from partt.evaluation.number_text import cell_text
-from partt.evaluation.presets import QuotedDiscriminant
 from partt.evaluation.published import published_rows
-from partt.evaluation.results_table import Cell, ResultsTable, Row, TableColumn, make_table
+from partt.evaluation.results_table import ResultsTable, Row, TableColumn, make_table
 from partt.evaluation.table_formats import plain_text, to_csv, to_latex, to_markdown
+from partt.pages.number_text import Cell, cell_text
+from partt.scores.presets import QuotedDiscriminant
 from toy_scores import CLASSES, random_scores
 
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from partt.evaluation.passing import area, sort_sample
-from partt.evaluation.roc import roc_points
+from partt.scores.passing import area, sort_sample
+from partt.scores.roc import roc_points
 from toy_scores import gaussian_rejection, gaussian_scores
 
 

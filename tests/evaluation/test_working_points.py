@@ -9,12 +9,12 @@ import pytest
 from partt.errors import ConfigError
 from partt.evaluation.corrections import to_correctionlib
 from partt.evaluation.jets import scores_from_arrays
-from partt.evaluation.passing import sort_sample
-from partt.evaluation.presets import choose_discriminants
 from partt.evaluation.sculpting import mass_sculpting
 from partt.evaluation.settings import EvaluationSettings, parse_backgrounds, parse_bins
 from partt.evaluation.summary import summarise
 from partt.evaluation.working_points import Request, binned_efficiency, find_working_point, parse_requests
+from partt.scores.passing import sort_sample
+from partt.scores.presets import choose_discriminants
 from toy_scores import CLASSES, random_scores
 
 BINS = {"jet_pt": np.array([500.0, 750.0, 1000.0]), "jet_eta": np.array([-2.0, 0.0, 2.0])}

@@ -42,7 +42,7 @@ TOLERANCE = 1e-5
 
 
 # Formulas and network are parts of the graph that do not depend on each other: most networks have one kind of input.
-KINDS = dict.fromkeys(CASES, "raw") | dict.fromkeys(("part_xs", "pcnn", "lstm"), "standardised")
+KINDS = dict.fromkeys(CASES, "raw") | dict.fromkeys(("part_xs", "slim_m", "pcnn", "lstm"), "standardised")
 
 
 @pytest.mark.slow

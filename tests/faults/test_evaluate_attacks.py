@@ -19,7 +19,6 @@ from partt.data.files.tables import write_table
 from partt.errors import ConfigError, DataError
 from partt.evaluation.corrections import to_correctionlib
 from partt.evaluation.evaluate import evaluate
-from partt.evaluation.figures.style import house_style
 from partt.evaluation.jets import needed_columns, scores_from_arrays
 from partt.evaluation.json_files import metrics_json, working_points_json
 from partt.evaluation.regression_formats import (
@@ -31,6 +30,7 @@ from partt.evaluation.regression_formats import (
 from partt.evaluation.report import draw_figures, render
 from partt.evaluation.table_formats import to_csv, to_latex, to_markdown
 from partt.model.tasks import Task
+from partt.pages.style import house_style
 
 NUM_ATTACKS = int(os.environ.get("PARTT_ATTACKS", "200"))
 DRAWN = 25  # one attack of so many has its figures drawn

@@ -18,9 +18,9 @@ from jets import write_jets
 from partt.cli.main import main
 from partt.data.files.tables import write_table
 from partt.errors import DataError
-from partt.evaluation.figures.style import house_style
 from partt.evaluation.figures.training_curves import draw_training
 from partt.jobs.metrics_file import read_metrics
+from partt.pages.style import house_style
 from partt.prediction.predict_json import PredictSummary, write_summary
 from partt.scores.origin import Balance
 from training_jobs import TINY_RECIPE

@@ -209,7 +209,7 @@ def slow_network(network, jet):
 
 def test_attention_maps_equal_an_explicit_slow_computation():
     network, jets = small_network().eval(), packed_jets((5, 1, 9, 12, 2))
-    inspections = inspect_jets(network, jets)
+    inspections = list(inspect_jets(network, jets))
     with torch.inference_mode():
         logits = logits_of(network, jets)
     for index, inspection in enumerate(inspections):
@@ -223,7 +223,7 @@ def test_attention_maps_equal_an_explicit_slow_computation():
 @pytest.mark.parametrize("case", ["part", "part_v3, sv pf lt", "part, pf sv jet"])
 def test_inspection_gives_what_the_head_sees(case):
     network, jets = small_network(case).eval(), jets_for(case, LENGTHS)
-    inspections = inspect_jets(network, jets)
+    inspections = list(inspect_jets(network, jets))
     with torch.inference_mode():
         embeddings = network.embed(jets)
     torch.testing.assert_close(torch.stack([item.embedding for item in inspections]), embeddings)
@@ -373,7 +373,12 @@ def test_a_users_network_is_found_by_its_entry_point(monkeypatch):
 
 def test_missing_inputs_are_named():
     jets = with_particles(packed_jets((3, 4)), momenta=None, points=None)
-    for name, message in (("part", "pf_vectors"), ("gru", "pf_vectors"), ("particlenet", "pf_points")):
+    for name, message in (
+        ("part", "pf_vectors"),
+        ("slim_xs", "pf_vectors"),
+        ("gru", "pf_vectors"),
+        ("particlenet", "pf_points"),
+    ):
         with pytest.raises(ConfigError, match=message):
             small_network(name, jets)
     for name in ("part_plain", "pfn", "pcnn"):
@@ -393,7 +398,7 @@ def test_networks_of_several_collections_name_what_one_of_them_lacks():
     two = InputShape(
         {"pf": CollectionShape(7, has_momenta=True, num_coordinates=2), "sv": CollectionShape(3)}
     )
-    for name, message in (("part", "sv_vectors"), ("particlenet", "sv_points")):
+    for name, message in (("part", "sv_vectors"), ("slim_s", "sv_vectors"), ("particlenet", "sv_points")):
         with pytest.raises(ConfigError, match=message):
             registry.build_network(name, registry.network_config(name), two, {"classes": 2})
 

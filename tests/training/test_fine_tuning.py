@@ -15,9 +15,11 @@ from partt.data.config.data_config import load_data_config
 from partt.data.files.tables import write_table
 from partt.model.weaver_weights import export_particle_transformer, import_particle_transformer
 from partt.tagger.loading import load_torch_tagger
+from partt.tagger.tagger_file import save_tagger
 from partt.training.distributed import World
 from partt.training.fine_tuning import weights_to_start_from
 from partt.training.learner import make_learner
+from small_networks import SMALL_SLIM, make_tagger
 from training_jobs import TINY_RECIPE, run_job, tiny_job
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # of BatchNorms, which a step changes
@@ -73,6 +75,19 @@ def test_the_head_is_new_and_what_is_frozen_stays(folder, jetclass_run, capsys):
     for name, tensor in tagger.network.state_dict().items():  # including statistics of frozen BatchNorms
         assert name.startswith("heads.") or torch.equal(tensor, after[name]), name
     assert after["heads.classes.output.weight"].shape == (2, 16)
+
+
+def test_slim_keeps_its_backbone_and_gets_a_new_head(folder):
+    save_tagger(folder / "slim.safetensors", make_tagger("slim_m"))
+    model = {"name": "slim_m", "settings": SMALL_SLIM}
+    recipe = {**TINY_RECIPE, "data_config": "top_landscape_kin", "model": model, "epochs": 1}
+    (folder / "slim.yaml").write_text(yaml.safe_dump(recipe))
+    assert train("slim.yaml", "slim.safetensors", "--set", "optimizer.lr=1e-20") == 0
+    before = load_torch_tagger(folder / "slim.safetensors").network.state_dict()
+    after = load_torch_tagger(folder / "run" / "best.safetensors").network.state_dict()
+    assert after["heads.classes.output.weight"].shape == (2, 16)
+    for name, tensor in before.items():
+        assert name.startswith("heads.") or torch.equal(tensor, after[name]), name
 
 
 def test_resuming_another_tagger_is_refused(folder, jetclass_run, capsys):

@@ -16,6 +16,7 @@ from partt.training.events import EpochEnded, Notice, Started, StepDone, Validat
 from partt.training.objectives.classification import Classification
 from partt.training.recipe import load_recipe
 from partt.training.run_folder import RunFolder, locked_run_folder
+from small_networks import SMALL_SLIM
 from training_jobs import run_job, stop_after, tiny_job, tiny_recipe
 
 TIMES = {"seconds"}
@@ -96,18 +97,19 @@ def test_same_seed_same_weights_other_seed_others(jet_file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "schedule"),
+    ("optimizer", "schedule", "changes"),
     [
-        ("ranger", "constant"),
-        ("ranger", "flat_decay"),
-        ("ranger", "cosine"),
-        ("ranger", "one_cycle"),
-        ("adamw", "flat_cosine"),
-        ("adam", "flat_linear"),
-        ("sgd", "steps"),
+        ("ranger", "constant", {}),
+        ("ranger", "flat_decay", {}),
+        ("ranger", "cosine", {}),
+        ("ranger", "one_cycle", {}),
+        ("adamw", "flat_cosine", {}),
+        ("adamw", "one_cycle", {"model": {"name": "slim_m", "settings": SMALL_SLIM}}),
+        ("adam", "flat_linear", {}),
+        ("sgd", "steps", {}),
     ],
 )
-def test_resuming_in_the_middle_of_an_epoch_is_exact(jet_file, tmp_path, optimizer, schedule):
+def test_resuming_in_the_middle_of_an_epoch_is_exact(jet_file, tmp_path, optimizer, schedule, changes):
     extra = {"momentum": 0.9} if optimizer == "sgd" else {}
     factors = {"heads": 2.0, "blocks": 0.5}
     job = tiny_job(
@@ -118,6 +120,7 @@ def test_resuming_in_the_middle_of_an_epoch_is_exact(jet_file, tmp_path, optimiz
         accumulate=2,
         clip_norm=1.0,
         epochs=2,
+        **changes,
     )
     run_job(job, tmp_path / "whole")
     assert run_job(job, tmp_path / "parts", should_stop=stop_after(4)).stopped

@@ -4,6 +4,7 @@ A parsed tree says where the baskets are, so that reading a chunk needs no open 
 """
 
 import gc
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,10 @@ from partt.data.files.root_baskets import BasketLayout
 from partt.errors import DataError
 
 _TREE_CLASSES = {"TTree", "TNtuple", "TNtupleD", "ROOT::RNTuple", "ROOT::Experimental::RNTuple"}
+_VECTORS = re.compile(r"(?:std::)?vector<(?:std::)?vector<(\w+)>>")
+_NUMBERS = {"float": "float32", "double": "float64", "bool": "bool"} | {
+    f"{sign}int{bits}_t": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+}
 OBJECT_BYTES = 2000  # of a parsed tree, beside its arrays
 
 
@@ -189,7 +194,9 @@ def _tree_name(url: str, file: Any, tree: str | None) -> str:
         objects = sorted(file.keys(recursive=True, cycle=False))
         raise DataError(f"{url} has no tree; objects in the file: {', '.join(objects[:8]) or 'none'}")
     if len(cycles) > 1:
-        raise DataError(f"{url} has {len(cycles)} trees ({listed}); set `treename` in the data config to one")
+        raise DataError(
+            f"{url} has {len(cycles)} trees ({listed}); name one, with --tree or as FILE.root:TREE"
+        )
     return next(iter(cycles))
 
 
@@ -204,7 +211,7 @@ def _parse_ttree(tree: Any) -> tuple[dict[str, str], dict[str, BasketLayout | No
         interpretation = _interpretation(branch, kinds)
         dtype = _number_dtype(interpretation)
         if dtype is None:
-            types[name] = str(branch.typename)
+            types[name], layouts[name] = _deep_type(str(branch.typename)), None
             continue
         is_list = isinstance(interpretation, uproot.AsJagged) or dtype.shape
         types[name] = dtype.base.name + ("[]" if is_list else "")
@@ -243,6 +250,14 @@ def _number_dtype(interpretation: Any) -> np.dtype | None:
     return None if dtype.base.kind not in "biuf" or (is_jagged and dtype.shape) else dtype
 
 
+def _deep_type(typename: str) -> str:
+    """Return "float32[][]" for lists of lists, and for references of Delphes; other types unchanged."""
+    if typename == "TRefArray[]":
+        return "int32[][]"
+    inside = _VECTORS.fullmatch(typename.replace(" ", ""))
+    return f"{_NUMBERS[inside[1]]}[][]" if inside and inside[1] in _NUMBERS else typename
+
+
 def _layout(name: str, branch: Any, interpretation: Any, edges: list[int]) -> BasketLayout | None:
     """Return where the baskets are, or None for storage that only uproot can read (such as Double32_t)."""
     is_jagged = isinstance(interpretation, uproot.AsJagged)
@@ -262,14 +277,20 @@ def _layout(name: str, branch: Any, interpretation: Any, edges: list[int]) -> Ba
     )
 
 
+def _leaves(name: str, form: Any, depth: int) -> Iterator[tuple[str, str]]:
+    """Yield names and types of a field of an RNTuple; those of a collection are FatJet.pt, FatJet.eta, ..."""
+    if form.is_list and depth < 2 and not form.purelist_parameter("__array__"):
+        yield from _leaves(name, form.content, depth + 1)
+    elif form.is_record and depth:
+        for field in form.fields:
+            yield from _leaves(f"{name}.{field}", form.content(field), depth)
+    else:
+        yield name, str(form.type) + "[]" * depth
+
+
 def _parse_ntuple(ntuple: Any) -> tuple[dict[str, str], dict[str, BasketLayout | None], list[int]]:
     form = ntuple.to_akform()
     form = form[0] if isinstance(form, tuple) else form
-    types = {name: str(form.content(name).type) for name in form.fields}
-    for name, text in types.items():
-        # awkward writes lists as "var * float32" and fixed arrays as "3 * float32"
-        dimension, star, number = text.partition(" * ")
-        if star and (dimension == "var" or dimension.isdecimal()):
-            types[name] = f"{number}[]"
+    types = dict(leaf for name in form.fields for leaf in _leaves(name, form.content(name), 0))
     edges = [summary.num_first_entry for summary in ntuple.cluster_summaries]
     return types, dict.fromkeys(types), edges

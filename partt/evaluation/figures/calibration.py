@@ -3,9 +3,9 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from partt.evaluation.figures.drawing import Drawing
-from partt.evaluation.figures.style import colour
 from partt.evaluation.summary import ClassificationSummary
+from partt.pages.drawing import Drawing
+from partt.pages.style import colour
 
 CAPTION = (
     "How often the class with the highest score is the true one. "

@@ -4,9 +4,9 @@ import math
 
 from matplotlib.figure import Figure
 
-from partt.evaluation.figures.drawing import Drawing
-from partt.evaluation.figures.style import MAX_DRAWN, plain
 from partt.evaluation.summary import ClassificationSummary
+from partt.pages.drawing import Drawing
+from partt.pages.style import MAX_DRAWN, plain
 
 CAPTION = "The class with the highest score. Rows add up to 100 %."
 

@@ -6,14 +6,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
-from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.predictors import drawn_groups, drawn_predictors
-from partt.evaluation.figures.style import colour, grid_shape, panels, plain
-from partt.evaluation.intervals import Interval
-from partt.evaluation.number_text import cell_text
 from partt.evaluation.regression_table import TargetResults, cell_at
 from partt.evaluation.responses import PULL_EDGES, CoverageSummary
 from partt.evaluation.table_formats import plain_text
+from partt.pages.drawing import Drawing
+from partt.pages.number_text import cell_text
+from partt.pages.style import colour, grid_shape, panels, plain
+from partt.scores.intervals import Interval
 
 CAPTION = "Fraction of true values, by class, beside what was predicted (dashed); 68 % intervals."
 CAPTION_OF_PULLS = "All jets: (true value - mean) / width, beside a normal distribution (dashed)."

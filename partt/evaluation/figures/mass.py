@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import mplhep
 from matplotlib.figure import Figure
 
-from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.observer_dependence import axis_label
-from partt.evaluation.figures.style import colour, grid_shape, panels, plain
 from partt.evaluation.sculpting import MIN_PASSING, Sculpting
 from partt.evaluation.summary import DiscriminantSummary
+from partt.pages.drawing import Drawing
+from partt.pages.style import colour, grid_shape, panels, plain
 
 CAPTION = (
     "Background before and after the first working point of each discriminant, where "

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from partt.evaluation.figures.drawing import Drawing
-from partt.evaluation.figures.style import MARKERS, colour, plain
-from partt.evaluation.passing import Floats
-from partt.evaluation.roc import invert
 from partt.evaluation.summary import DiscriminantSummary
 from partt.evaluation.working_points import BinnedEfficiency, Request
+from partt.pages.drawing import Drawing
+from partt.pages.style import MARKERS, colour, plain
+from partt.scores.passing import Floats
+from partt.scores.roc import invert
 
 MAX_LINES = 60  # edges of bins that are drawn as lines
 LABELS = {

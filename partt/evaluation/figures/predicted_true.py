@@ -4,10 +4,10 @@ import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.predictors import drawn_predictors, quantity_label
-from partt.evaluation.figures.style import grid_shape, panels, plain
 from partt.evaluation.regression_table import TargetResults
+from partt.pages.drawing import Drawing
+from partt.pages.style import grid_shape, panels, plain
 
 MAX_PANELS = 6
 CAPTION = "All jets; the line is where a perfect prediction would be."

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from partt.evaluation.figures.observer_dependence import LABELS
-from partt.evaluation.figures.style import MARKERS, MAX_DRAWN, colour, grid_shape, panels, plain
-from partt.evaluation.passing import Floats
 from partt.evaluation.regression_table import Predictor, TargetResults
+from partt.pages.style import MARKERS, MAX_DRAWN, colour, grid_shape, panels, plain
+from partt.scores.passing import Floats
 
 GREYS = ("#333333", "#888888", "#bbbbbb")  # of baselines
 DASHES = ("--", ":", "-.")

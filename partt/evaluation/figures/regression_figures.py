@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 
 from partt.evaluation.figures.coverage import draw_coverage, draw_pulls
-from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.predicted_true import draw_predicted_true
 from partt.evaluation.figures.predictors import drawn_groups, file_key
 from partt.evaluation.figures.response_dependence import (
@@ -13,8 +12,9 @@ from partt.evaluation.figures.response_dependence import (
 )
 from partt.evaluation.figures.response_shape import draw_response_shape
 from partt.evaluation.figures.spectra import draw_spectra
-from partt.evaluation.figures.style import MAX_DRAWN
 from partt.evaluation.regression_table import TargetResults, binned_by
+from partt.pages.drawing import Drawing
+from partt.pages.style import MAX_DRAWN
 
 
 def draw_targets(targets: Sequence[TargetResults]) -> Iterator[Drawing]:

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.observer_dependence import MAX_LINES, axis_label
 from partt.evaluation.figures.predictors import (
     add_legend,
@@ -15,11 +14,12 @@ from partt.evaluation.figures.predictors import (
     quantity_label,
     shifted_centres,
 )
-from partt.evaluation.figures.style import colour, grid_shape, panels, plain
-from partt.evaluation.intervals import Interval
-from partt.evaluation.passing import Floats
 from partt.evaluation.regression_table import TRUE_VALUE, TargetResults, binned_by
 from partt.evaluation.responses import ALL_JETS
+from partt.pages.drawing import Drawing
+from partt.pages.style import colour, grid_shape, panels, plain
+from partt.scores.intervals import Interval
+from partt.scores.passing import Floats
 
 MAX_COLUMNS = 3
 CAPTION = "All jets. Points in the same bin are drawn side by side; a bin needs 10 (effective) jets."

@@ -1,6 +1,5 @@
 """Distribution of the response, by class: models and baselines."""
 
-from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.predictors import (
     add_legend,
     drawn_groups,
@@ -9,6 +8,7 @@ from partt.evaluation.figures.predictors import (
     response_label,
 )
 from partt.evaluation.regression_table import TargetResults, cell_at
+from partt.pages.drawing import Drawing
 
 CAPTION = "Distribution by true class; w is half of the central 68 %, as in the table."
 

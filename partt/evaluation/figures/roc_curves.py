@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 
-from partt.evaluation.figures.drawing import Drawing
-from partt.evaluation.figures.style import arrange, colour, grid_shape, line, plain
-from partt.evaluation.passing import Floats
 from partt.evaluation.summary import DiscriminantSummary
+from partt.pages.drawing import Drawing
+from partt.pages.style import arrange, colour, grid_shape, line, plain
+from partt.scores.passing import Floats
 
 Curves = Mapping[str, Mapping[str, DiscriminantSummary]]  # model -> discriminant
 ZOOM = 0.9  # where the efficiency axis starts if no curve is below, else at 0

@@ -5,9 +5,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
-from partt.evaluation.figures.drawing import Drawing
-from partt.evaluation.figures.style import MAX_DRAWN, colour, grid_shape, line, panels, plain
 from partt.evaluation.summary import ClassificationSummary
+from partt.pages.drawing import Drawing
+from partt.pages.style import MAX_DRAWN, colour, grid_shape, line, panels, plain
 
 CAPTION = "Each score for jets of all true classes; its own class is filled."
 

@@ -2,7 +2,6 @@
 
 from matplotlib.patches import Patch
 
-from partt.evaluation.figures.drawing import Drawing
 from partt.evaluation.figures.predictors import (
     add_legend,
     drawn_groups,
@@ -11,6 +10,7 @@ from partt.evaluation.figures.predictors import (
     quantity_label,
 )
 from partt.evaluation.regression_table import TargetResults
+from partt.pages.drawing import Drawing
 
 TRUE_COLOUR = "#d9d9d9"
 CAPTION = "Predictions and baselines as lines, true values filled, by true class."

@@ -6,8 +6,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from partt.evaluation.figures.drawing import Drawing
-from partt.evaluation.figures.style import colour
+from partt.pages.drawing import Drawing
+from partt.pages.style import colour
 
 PANELS = (
     ("loss", ("train_loss", "validation_loss")),

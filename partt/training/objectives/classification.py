@@ -26,8 +26,8 @@ AUC = Metric("auc", "AUC", "higher")
 class Classification(Objective):
     """One softmax over the classes."""
 
-    training_metrics = (LOSS, ACCURACY)
-    validation_metrics = (LOSS, ACCURACY, AUC)
+    training_metrics: tuple[Metric, ...] = (LOSS, ACCURACY)
+    validation_metrics: tuple[Metric, ...] = (LOSS, ACCURACY, AUC)
     default_metric = ACCURACY.name
 
     def __init__(self, num_classes: int, label_smoothing: float = 0.0) -> None:
@@ -38,7 +38,7 @@ class Classification(Objective):
 
     def losses(self, outputs: Outputs, batch: JetBatch) -> Losses:
         """Return the mean of weight x cross entropy; weights have mean 1 over all jets."""
-        logits, labels = outputs[CLASSES].float(), _labels(batch)
+        logits, labels = outputs[CLASSES].float(), labels_of_batch(batch)
         losses = functional.cross_entropy(
             logits, labels, reduction="none", label_smoothing=self.label_smoothing
         )
@@ -48,7 +48,7 @@ class Classification(Objective):
 
     def measurements(self, outputs: Outputs, batch: JetBatch) -> Measurements:
         """Return weighted sums, and for the AUC the probabilities and labels of all jets."""
-        logits, labels = outputs[CLASSES].float(), _labels(batch)
+        logits, labels = outputs[CLASSES].float(), labels_of_batch(batch)
         weights = batch.weights.double()
         losses = functional.cross_entropy(logits, labels, reduction="none").double()
         correct = (logits.argmax(dim=1) == labels).double()
@@ -134,7 +134,8 @@ def _some(names: Sequence[str]) -> str:
     )
 
 
-def _labels(batch: JetBatch) -> Tensor:
+def labels_of_batch(batch: JetBatch) -> Tensor:
+    """Return the labels (B,) of jets, which must have some."""
     if batch.labels is None:
         raise DataError("these jets have no labels")
     return batch.labels

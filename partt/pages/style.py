@@ -15,7 +15,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from partt.atomic_files import atomic_path
-from partt.evaluation.names import shorten
+from partt.pages.names import shorten
 
 # Ten colours that can be told apart with any colour vision (M. Petroff, arXiv:2107.02270).
 COLOURS = (

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from partt.evaluation.intervals import interval_at_fitted
-from partt.evaluation.passing import Floats, Passing
+from partt.scores.intervals import interval_at_fitted
+from partt.scores.passing import Floats, Passing
 
 # Efficiencies at which curves are drawn, denser close to 1.
 GRID = np.concatenate([np.arange(1, 99) / 100, [0.99, 0.9925, 0.995, 0.9975, 0.999, 1.0]])
@@ -52,7 +52,7 @@ def roc_points(signal: Passing, background: Passing, efficiencies: npt.ArrayLike
     """Return the points of the curve at given signal efficiencies; nothing is interpolated."""
     asked = np.asarray(efficiencies, dtype=np.float64)
     thresholds = signal.threshold_for(asked)
-    value, low, high = interval_at_fitted(background, thresholds, signal)
+    value, low, high = interval_at_fitted(background, thresholds, signal, asked)
     return RocPoints(
         asked,
         thresholds,

@@ -3,10 +3,20 @@
 import math
 from dataclasses import dataclass
 
-from partt.evaluation.results_table import Cell
-
 NO_RESULT = "–"
 MAX_ZEROS = 12
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number with its 68 % interval; `spread` is over seeds."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    spread: float = math.nan
+    num_background: int | None = None  # background jets that pass (several seeds: on average)
+    is_limit: bool = False  # no background passes: the value is a lower limit
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Figures of explanations, one a module."""
