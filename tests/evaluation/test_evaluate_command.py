@@ -81,6 +81,9 @@ def test_the_whole_report(tmp_path, capsys):
     assert (out / "table.tex").read_text().count(r"\midrule") == 2
     assert (out / "metrics.csv").read_text().startswith("model,source,seeds,jets,metric")
     assert "| ParT (2 seeds) | 1,500 |" in (out / "table.md").read_text()
+    # no key, file or word about regressions
+    assert "egression" not in (out / "metrics.json").read_text() + page.partition("<body>")[2]
+    assert not list(out.glob("regressions*"))
 
 
 def scores(probabilities, labels, classes=CLASSES, **options):
