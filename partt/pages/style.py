@@ -102,14 +102,21 @@ def write_figure(figure: Figure, folder: Path, name: str) -> str:
 
     That is SVG, or PNG with few colours where the SVG is large: many panels are megabytes of tick marks.
     """
+    png = save_figure(figure, folder, name)
+    svg = _rendered(figure, "svg")
+    if len(svg) <= MAX_SVG:
+        return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(_few_colours(png)).decode()}"
+
+
+def save_figure(figure: Figure, folder: Path, name: str) -> bytes:
+    """Write a figure as PDF and PNG; return the latter."""
     arrange(figure)
-    rendered = {suffix: _rendered(figure, suffix) for suffix in ("pdf", "png", "svg")}
-    for suffix in ("pdf", "png"):
+    rendered = {suffix: _rendered(figure, suffix) for suffix in ("pdf", "png")}
+    for suffix, contents in rendered.items():
         with atomic_path(folder / f"{name}.{suffix}") as temporary:
-            temporary.write_bytes(rendered[suffix])
-    if len(rendered["svg"]) <= MAX_SVG:
-        return f"data:image/svg+xml;base64,{base64.b64encode(rendered['svg']).decode()}"
-    return f"data:image/png;base64,{base64.b64encode(_few_colours(rendered['png'])).decode()}"
+            temporary.write_bytes(contents)
+    return rendered["png"]
 
 
 def png_uri(figure: Figure) -> str:
