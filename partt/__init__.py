@@ -56,3 +56,8 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'partt' has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the functions, for completion in notebooks and at prompts, though they are imported later."""
+    return sorted(__all__)

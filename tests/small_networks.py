@@ -26,6 +26,7 @@ SMALL_PART = {
     "embedding_widths": (16, 32),
     "pair_widths": (8, 8),
 }
+SMALL_SLIM = {"vector_channels": 4, "scalar_channels": 16, "num_blocks": 2, "num_heads": 4}
 # case -> (network, settings), for one collection of particles
 SMALL = {
     "part": ("part", SMALL_PART),
@@ -35,6 +36,10 @@ SMALL = {
     "part_xs": ("part_xs", {"num_blocks": 1}),
     "part_s": ("part_s", {"num_blocks": 1}),
     "part_m": ("part_m", {"num_blocks": 1}),
+    "slim_xs": ("slim_xs", {"num_blocks": 2}),
+    "slim_s": ("slim_s", {"num_blocks": 1}),
+    "slim_m": ("slim_m", SMALL_SLIM),
+    "slim_l": ("slim_l", {**SMALL_SLIM, "num_heads": 2, "spurions": False}),
     "particlenet": ("particlenet", {"convolutions": ((8, 8), (12,)), "hidden_width": 8}),
     "pfn": ("pfn", {"particle_widths": (16,), "jet_widths": (16,)}),
     "pcnn": ("pcnn", {"unit_widths": (8, 8, 12), "first_width": 4, "hidden_width": 8}),
@@ -49,6 +54,7 @@ OTHERS = {
     "part, pf sv jet": ("part", {**SMALL_PART, "pair_features": "pp_jet", "head": {"hidden_widths": [8, 6]}}),
     "part_v3, sv pf lt": ("part_v3", {**SMALL_PART, "head": {"hidden_widths": [8], "bias": False}}),
     "part_xs, pf sv": ("part_xs", {"num_blocks": 1, "pair_widths": None}),
+    "slim_xs, sv pf jet": ("slim_xs", {**SMALL_SLIM, "frame": "jet", "head": {"hidden_widths": [8]}}),
     "particlenet, lt sv pf jet": ("particlenet", {"convolutions": ((8, 8), (12,)), "fusion": True}),
     "pfn, sv pf jet": ("pfn", {"particle_widths": (16,), "jet_widths": (16,)}),
     "pcnn, pf jet": ("pcnn", {"unit_widths": (8, 8, 12), "first_width": 4, "head": {}}),

@@ -5,6 +5,7 @@ Jets are read by the same functions as in a job.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +14,24 @@ from partt.checking.duplicate_jets import find_duplicates, jet_hashes
 from partt.checking.findings import (
     CheckReport,
     CollectionSummary,
+    DomainSummary,
     ParticleClassSummary,
     SampleSummary,
     ValueSummary,
 )
+from partt.checking.impossible_values import check_values
 from partt.checking.physical_units import UnitCheck
-from partt.data.config.data_config import CollectionInputs, DataConfig, load_data_config
+from partt.data.config.data_config import CollectionInputs, DataConfig, load_data_config, with_input
+from partt.data.config.input_map import InputMap
+from partt.data.files.info import FileInfo
 from partt.data.files.lists import InputFile, expand_files
-from partt.data.files.tables import FileInfo, inspect_file
 from partt.data.jagged import Jagged
+from partt.data.jet_files import inspect_again, open_jets
 from partt.data.packing import pack
 from partt.data.reading.jet_source import jet_weights
 from partt.data.reweighting import fit_reweighting
 from partt.data.standardization import fit_standardization, variables_to_fit
+from partt.data.training_domain import Domain, count_outside, domain_values, warnings_of
 from partt.data.variables import (
     Purpose,
     Variables,
@@ -42,38 +48,51 @@ from partt.data.variables import (
     targets_of,
 )
 from partt.errors import ConfigError, DataError, ParttError
+from partt.jobs.notebook_bar import notebook_progress
 from partt.jobs.progress import Progress
+from partt.tagger.tagger import Tagger
 
 ENTRIES_PER_FILE = 2000  # that are read by default
 MAX_CLASS_RATIO = 20.0
 
+Files = str | Path | Sequence[str | Path]
 OpenFile = tuple[str, FileInfo]  # with the name of its sample
 
 
 def check(
-    config: DataConfig | str,
-    train: Sequence[str],
-    test: Sequence[str] = (),
+    config: DataConfig | Tagger | str,
+    train: Files,
+    test: Files = (),
     *,
     purpose: Purpose = "train",
+    input: InputMap | str | None = None,  # noqa: A002
+    tree: str | None = None,
     limit: int | None = ENTRIES_PER_FILE,
     progress: Progress | None = None,
 ) -> CheckReport:
     """Check files against a data config, and the files to train on against those to test with.
 
-    `limit` is the number of entries that are read from each file; None reads everything. Problems of the
-    files are not raised but listed in the report.
+    With a tagger instead of a config, check files to predict, and compare them with its training domain.
+
+    `input`: an input map, its name or path, for files of events; "none": the files have one jet per entry.
+    `tree`: the tree of files that are not given as FILE.root:TREE. `limit` is the number of entries that are
+    read from each file; None reads everything. Problems of the files are not raised but listed in the report.
     """
+    domain: Domain | None = None
+    if isinstance(config, Tagger):
+        domain, config, purpose = config.domain, config.data_config, "predict"
     config = load_data_config(config) if isinstance(config, str) else config
-    sets = {"train": expand_files(train), "test": expand_files(test)}
+    config = with_input(config, input)
+    sets = {"train": expand_files(_texts(train), tree), "test": expand_files(_texts(test), tree)}
     sets = {name: inputs for name, inputs in sets.items() if inputs}
     if not sets:
         raise ConfigError("no files to check: name some, for example 'data/*.root'")
+    progress = progress or notebook_progress("checking", "files")
     report = CheckReport(inputs_by_group=_inputs_by_group(config))
     opened: dict[str, list[OpenFile]] = {}
     for name, inputs in sets.items():
         prefix = f"{name}: " if len(sets) > 1 else ""
-        named = [InputFile(f"{prefix}{file.sample or '(all)'}", file.url) for file in inputs]
+        named = [replace(file, sample=f"{prefix}{file.sample or '(all)'}") for file in inputs]
         opened[name] = list(_open(config, named, purpose, limit, report))
     files = [file for pairs in opened.values() for _, file in pairs]
     to_fit = [file for _, file in next(iter(opened.values()))]  # a training fits to its own files
@@ -81,6 +100,8 @@ def check(
         _check_observers(config, files, report)
     _compare_types(files, file_branches(config, names_for(config, purpose)), report)
     config = _fit(config, to_fit, purpose, report)
+    if domain is not None:
+        report.domain = {name: DomainSummary(known) for name, known in domain.quantiles.items()}
     units = UnitCheck()
     hashes: dict[str, npt.NDArray[np.uint64]] = {}
     done = 0
@@ -89,12 +110,13 @@ def check(
         for pair in pairs:
             parts.append(_check_file(config, pair, purpose, report, units))
             done += 1
-            if progress:
-                progress(done, len(files))
+            progress(done, len(files))
         hashes[name] = np.concatenate(parts)
     _check_totals(config, purpose, report, to_fit)
     _check_jets(config, report)
+    check_values(report)
     units.report(report)
+    _check_domain(domain, report)
     find_duplicates({name: [file for _, file in pairs] for name, pairs in opened.items()}, hashes, report)
     return report
 
@@ -109,6 +131,10 @@ def _inputs_by_group(config: DataConfig) -> dict[str, tuple[str, ...]]:
     }
 
 
+def _texts(files: Files) -> list[str]:
+    return [str(file) for file in ([files] if isinstance(files, str | Path) else files)]
+
+
 def _open(
     config: DataConfig, inputs: Sequence[InputFile], purpose: Purpose, limit: int | None, report: CheckReport
 ) -> Iterator[OpenFile]:
@@ -117,7 +143,7 @@ def _open(
         summary = report.samples.setdefault(item.sample, SampleSummary(item.sample))
         summary.num_files += 1
         try:
-            file = inspect_file(item.url, config.treename)
+            file = open_jets(item, config)
             summary.num_entries += file.num_entries
             require_branches(config, _names(config, purpose, file), file)
         except DataError as error:
@@ -184,7 +210,7 @@ def _fit(config: DataConfig, files: Sequence[FileInfo], purpose: Purpose, report
     fault = ""
     for is_last in (False, True):
         if is_last:
-            files = [inspect_file(file.url, config.treename) for file in files]
+            files = [inspect_again(file) for file in files]
         try:
             fitted = fit_standardization(config, files)
             return fit_reweighting(fitted, files) if purpose == "train" else fitted
@@ -247,6 +273,7 @@ def _read_jets(
         report.particle_classes.setdefault(name, empty).add(classes.numbers.numpy())
     for name in carried:
         variables[name]  # whether it can be computed
+    _compare_with_domain(config, variables, report)
     for name in config.input_names:
         report.inputs.setdefault(name, ValueSummary(name)).add(variables[name])
     units.add(variables, batch)
@@ -261,6 +288,22 @@ def _read_jets(
     if batch.bad.any() and report.first_bad_jet is None:
         report.first_bad_jet = f"{variables.url}, entry {int(batch.source_entry[batch.bad][0])}"
     return jet_hashes(variables)
+
+
+def _compare_with_domain(config: DataConfig, variables: Variables, report: CheckReport) -> None:
+    if not report.domain:
+        return
+    values = domain_values(config, variables)
+    domain = Domain(num_jets=0, quantiles={name: found.training for name, found in report.domain.items()})
+    for name, counted in count_outside(domain, values).items():
+        report.domain[name].add(values[name], counted)
+
+
+def _check_domain(domain: Domain | None, report: CheckReport) -> None:
+    if domain is not None:
+        counts = {name: found.excess for name, found in report.domain.items() if found.excess is not None}
+        for text in warnings_of(domain, counts):
+            report.warn("training domain", text)
 
 
 def _check_totals(
@@ -366,7 +409,7 @@ def _num_classes(config: DataConfig, files: Sequence[FileInfo]) -> int:
     """Count the classes in all entries of the files, until there are two."""
     found: set[int] = set()
     for file in files:
-        for selected in scan(config, inspect_file(file.url, config.treename)):
+        for selected in scan(config, inspect_again(file)):
             found.update(np.unique(labels_of(config, selected)).tolist())
             if len(found) > 1:
                 return len(found)

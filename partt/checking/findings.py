@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from partt.data.jagged import Array, Column, Jagged
+from partt.data.training_domain import QUANTILES, Excess, add_up
 from partt.errors import without_secrets
 
 MAX_VALUES_FOR_MEDIAN = 200_000
@@ -114,6 +115,27 @@ class ParticleClassSummary:
 
 
 @dataclass
+class DomainSummary:
+    """Values of a variable, to compare with those of a training."""
+
+    training: list[float]  # quantiles of partt.data.training_domain
+    excess: Excess | None = None  # None: no values yet
+    first_values: list[Array] = field(default_factory=list)
+
+    def add(self, values: Array, counted: Excess) -> None:
+        """Add the values of some jets, and how many are outside."""
+        known = {} if self.excess is None else {"": self.excess}
+        self.excess = add_up(known, {"": counted})[""]
+        if sum(map(len, self.first_values)) < MAX_VALUES_FOR_MEDIAN:
+            self.first_values.append(values)
+
+    @property
+    def quantiles(self) -> list[float]:
+        """The same quantiles of the first values."""
+        return [float(value) for value in np.quantile(np.concatenate(self.first_values), QUANTILES)]
+
+
+@dataclass
 class CheckReport:
     """Everything that a check found."""
 
@@ -124,6 +146,7 @@ class CheckReport:
     targets: dict[str, ValueSummary] = field(default_factory=dict)  # NaN: not known
     particle_classes: dict[str, ParticleClassSummary] = field(default_factory=dict)
     collections: dict[str, CollectionSummary] = field(default_factory=dict)
+    domain: dict[str, DomainSummary] = field(default_factory=dict)  # of a tagger, by variable
     findings: list[Finding] = field(default_factory=list)
     num_jets: int = 0  # selected, of those read
     num_bad_jets: int = 0

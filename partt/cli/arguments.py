@@ -1,4 +1,4 @@
-"""Arguments that several verbs share: numbers, --overwrite, --network."""
+"""Arguments that several verbs share: numbers, --overwrite, --network, --tree, --input."""
 
 import argparse
 from pathlib import Path
@@ -64,4 +64,22 @@ def add_network(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.py",
         type=Path,
         help="the network file that the tagger needs, if it was trained with one; its code is run",
+    )
+
+
+def add_tree(parser: argparse.ArgumentParser) -> None:
+    """Declare --tree, for verbs that read files."""
+    parser.add_argument(
+        "--tree", metavar="NAME", help="the tree to read; FILE.root:NAME gives that of one file"
+    )
+
+
+def add_input(parser: argparse.ArgumentParser) -> None:
+    """Declare --tree and --input, for verbs that read jets."""
+    add_tree(parser)
+    parser.add_argument(
+        "--input",
+        metavar="MAP",
+        help="for files of events: an input map, a YAML file or the name of one that partt ships "
+        "(pfnano-ak8, delphes); none: every entry is a jet (default: as in the data config)",
     )

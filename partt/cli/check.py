@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from partt.cli.arguments import positive
-from partt.cli.screen import make_console, progress_bar
+from partt.cli.arguments import add_input, add_network, positive
+from partt.cli.screen import fitting_tables, make_console, progress_bar
+from partt.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from partt.checking.findings import CheckReport, ValueSummary
+    from partt.tagger.tagger import Tagger
 
 EXAMPLES = """\
 examples:
   partt check jetclass_full 'data/*.root'
   partt check my_config.yaml --train QCD:'train/qcd_*.root' Top:'train/top_*.root' --test 'test/*.root' --deep
-  partt check jetclass_kin new_events.root --for predict
+  partt check jetclass_kin new_jets.root --for predict
+  partt check --for jetclass-small 'nano/*.root' --input pfnano-ak8
 
 exit code: 0 if a job with these files would run, 3 if not
 """
@@ -30,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `partt check`."""
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "config", metavar="CONFIG", help="a data config: a YAML file, or the name of one that partt ships"
+        "config",
+        metavar="CONFIG",
+        help="a data config: a YAML file, or the name of one that partt ships; none with --for TAGGER",
     )
     parser.add_argument(
         "files", metavar="FILES", nargs="*", help="files to train on: NAME:GLOB, GLOB, @LIST or URL"
@@ -46,10 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--for",
         dest="purpose",
-        choices=["train", "predict"],
+        metavar="train|predict|TAGGER",
         default="train",
-        help="predict: labels are not needed",
+        help="predict: labels are not needed; TAGGER: a tagger file, a run folder or a shipped tagger, whose "
+        "data config is used and whose training domain is compared with the files (default: train)",
     )
+    add_network(parser)
+    add_input(parser)
     amount = parser.add_mutually_exclusive_group()
     amount.add_argument(
         "--deep", action="store_true", help="read every entry, not only the first ones of each file"
@@ -67,14 +75,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Check the files and print the report; exit code 3 if there are errors."""
     from partt.checking.check import check
-    from partt.errors import DataError
 
+    config: str | Tagger = options.config
+    files, purpose = options.files, options.purpose
+    if purpose not in {"train", "predict"}:
+        config, files = _tagger(purpose, options), [options.config, *files]
+        purpose = "predict"
     with progress_bar("checking", unit="files", show=not options.json) as progress:
         report = check(
-            options.config,
-            [*options.files, *options.train],
+            config,
+            [*files, *options.train],
             options.test,
-            purpose=options.purpose,
+            purpose=purpose,
+            input=options.input,
+            tree=options.tree,
             limit=None if options.deep else options.limit,
             progress=progress,
         )
@@ -85,10 +99,19 @@ def run(options: argparse.Namespace) -> int:
     return DataError.exit_code if report.num_errors else 0
 
 
+def _tagger(name: str, options: argparse.Namespace) -> "Tagger":
+    """Load the tagger of --for."""
+    from partt.config import shipped_names
+    from partt.tagger.loading import load_tagger
+
+    if options.config in shipped_names("data_configs") or options.config.endswith((".yaml", ".yml")):
+        raise ConfigError(f"--for {name}: the data config is that of the tagger; leave out {options.config}")
+    return load_tagger(name, network_file=options.network)
+
+
 def _print(report: "CheckReport", console: Console) -> None:
     console.print(_sample_table(report))
-    if any(sample.jets_by_class for sample in report.samples.values()):
-        console.print(_class_table(report))
+    console.print(*_class_tables(report, console), end="")
     if len(report.collections) > 1 or any(found.num_masked for found in report.collections.values()):
         console.print(_collection_table(report))
     if report.branches:
@@ -102,6 +125,8 @@ def _print(report: "CheckReport", console: Console) -> None:
             )
     if report.targets:
         console.print(_target_table(report))
+    if report.domain:
+        console.print(_domain_table(report))
     if report.particle_classes:
         console.print(_particle_class_table(report))
     for finding in sorted(report.findings, key=lambda finding: finding.severity):
@@ -129,14 +154,13 @@ def _sample_table(report: "CheckReport") -> Table:
     return table
 
 
-def _class_table(report: "CheckReport") -> Table:
-    classes = list(dict.fromkeys(name for sample in report.samples.values() for name in sample.jets_by_class))
-    table = Table("files", title="selected jets by class, of those read", show_edge=False)
-    for name in classes:
-        table.add_column(name, justify="right")
-    for sample in report.samples.values():
-        table.add_row(sample.name, *(f"{sample.jets_by_class.get(name, 0):,}" for name in classes))
-    return table
+def _class_tables(report: "CheckReport", console: Console) -> "Iterator[Table]":
+    """Yield the jets of each class, by sample: classes as columns, as many as fit."""
+    samples = list(report.samples.values())
+    classes = list(dict.fromkeys(name for sample in samples for name in sample.jets_by_class))
+    columns = [(name, [f"{sample.jets_by_class.get(name, 0):,}" for sample in samples]) for name in classes]
+    title = "selected jets by class, of those read"
+    yield from fitting_tables(console, [sample.name for sample in samples], columns, title=title)
 
 
 def _collection_table(report: "CheckReport") -> Table:
@@ -169,6 +193,21 @@ def _particle_class_table(report: "CheckReport") -> Table:
         counts = {**found.by_class, "(not known)": found.num_unknown}
         for name, count in counts.items():
             table.add_row(found.name, name, f"{count:,}", f"{count / max(sum(counts.values()), 1):.2%}")
+    return table
+
+
+def _domain_table(report: "CheckReport") -> Table:
+    from partt.data.training_domain import HIGH, LOW, MEDIAN
+
+    table = Table("variable", title="values of the training, and of these files", show_edge=False)
+    for heading in ("training: 0.1 %", "median", "99.9 %", "here: median", "outside"):
+        table.add_column(heading, justify="right")
+    for name, found in report.domain.items():
+        training = (f"{found.training[position]:.3g}" for position in (LOW, MEDIAN, HIGH))
+        if found.excess is None:
+            table.add_row(name, *training)
+            continue
+        table.add_row(name, *training, f"{found.quantiles[MEDIAN]:.3g}", f"{found.excess.fraction:.1%}")
     return table
 
 
@@ -214,6 +253,14 @@ def _as_json(report: "CheckReport") -> dict[str, Any]:
         "branches": values(report.branches),
         "inputs": values(report.inputs),
         "targets": values(report.targets),
+        "domain": {
+            name: {
+                "training": found.training,
+                "here": None if found.excess is None else found.quantiles,
+                "outside": None if found.excess is None else found.excess.fraction,
+            }
+            for name, found in report.domain.items()
+        },
         "particle_classes": [asdict(found) for found in report.particle_classes.values()],
         "findings": [asdict(finding) for finding in report.findings],
     }

@@ -31,6 +31,18 @@ class Jagged:
         return np.diff(self.offsets)
 
 
+@dataclass(frozen=True, eq=False)
+class Nested:
+    """Values per particle of events with jets: event i owns `jets` offsets[i] to offsets[i + 1]."""
+
+    jets: Jagged
+    offsets: npt.NDArray[np.int64]  # (events + 1,)
+
+    def __len__(self) -> int:
+        """Return the number of events."""
+        return len(self.offsets) - 1
+
+
 def jagged_fault(contents: Array, offsets: Array) -> str | None:
     """Say why foreign contents and offsets are not a jagged column; None if they are."""
     if contents.ndim != 1 or offsets.ndim != 1:
@@ -43,6 +55,7 @@ def jagged_fault(contents: Array, offsets: Array) -> str | None:
 
 
 Column: TypeAlias = Array | Jagged
+AnyColumn: TypeAlias = Column | Nested
 Table: TypeAlias = Mapping[str, Column]
 
 
@@ -61,6 +74,20 @@ def from_awkward(array: ak.Array) -> Column:
         offsets = np.asarray(layout.offsets).astype(np.int64, copy=False)
         return Jagged(np.asarray(layout.content.data)[offsets[0] : offsets[-1]], offsets - offsets[0])
     raise TypeError(f"not numbers with at most one jagged level: {array.type}")
+
+
+def from_deep_awkward(array: ak.Array) -> AnyColumn:
+    """Turn an awkward array of numbers with at most two jagged levels into a column without copying."""
+    if array.ndim < 3:
+        return from_awkward(array)
+    layout = ak.to_layout(ak.to_packed(ak.from_regular(array, axis=None)))
+    if not layout.is_list:
+        raise TypeError(f"not numbers with at most two jagged levels: {array.type}")
+    offsets = np.asarray(layout.offsets).astype(np.int64, copy=False)
+    jets = from_awkward(ak.Array(layout.content[offsets[0] : offsets[-1]]))
+    if not isinstance(jets, Jagged):
+        raise TypeError(f"not numbers with at most two jagged levels: {array.type}")
+    return Nested(jets, offsets - offsets[0])
 
 
 def to_awkward(column: Column) -> ak.Array:

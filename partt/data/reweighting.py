@@ -5,7 +5,7 @@ bin, at most about 1; the classes then have the proportions of `class_weights`. 
 to keep a jet, and can also weight the loss.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +33,7 @@ def fit_reweighting(config: DataConfig, files: Sequence[FileInfo]) -> DataConfig
     histograms = _make_weights(weights, counts)
     if weights.base_formula is not None:
         # The base weights vary: scale such that nearly all products are below 1.
-        jets = [_Jets.of(weights, variables) for file in files for variables in scan(config, file)]
+        jets = [_Jets.of(weights, variables) for file in files for variables in _scan(config, file)]
         largest = np.percentile(
             np.concatenate([_look_up(histograms, part) for part in jets]), 100 - weights.reweight_threshold
         )
@@ -73,11 +73,15 @@ class _Jets:
         return cls(in_class, tuple(bins), in_range, _base_weights(weights, variables))
 
 
+def _scan(config: DataConfig, file: FileInfo) -> Iterator[Variables]:
+    return scan(config, file, with_labels=False)  # `reweight_classes` are variables of the weights
+
+
 def _count_jets(config: DataConfig, weights: Weights, files: Sequence[FileInfo]) -> Histograms:
     shape = [len(edges) - 1 for edges in weights.reweight_vars.values()]
     counts = {name: np.zeros(shape) for name in weights.reweight_classes}
     for file in files:
-        for variables in scan(config, file):
+        for variables in _scan(config, file):
             jets = _Jets.of(weights, variables)
             for name, count in counts.items():
                 chosen = jets.in_class[name] & jets.in_range

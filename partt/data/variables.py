@@ -6,13 +6,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from partt.config import did_you_mean
 from partt.data.config.data_config import DataConfig, branches_to_read
 from partt.data.config.sections import MAX_NAME, matches
-from partt.data.files.tables import FileInfo, read_columns
+from partt.data.files.info import FileInfo
 from partt.data.formulas.column_functions import LengthsDisagreeError
 from partt.data.formulas.expressions import Formula, evaluate
 from partt.data.jagged import Array, Column, Jagged, Table, take
+from partt.data.jet_files import read_jets
 from partt.errors import ConfigError, DataError, ParttError
 
 Purpose = Literal["train", "predict"]
@@ -74,27 +74,28 @@ class Variables(Mapping[str, Column]):
         return np.broadcast_to(column, (len(self.entries),))
 
 
-def names_for(config: DataConfig, purpose: Purpose) -> set[str]:
+def names_for(config: DataConfig, purpose: Purpose, *, with_labels: bool = True) -> set[str]:
     """Return the variables to read from every file; prediction needs observers, but no labels."""
     of_particles = [label.value for label in config.particle_labels.values()]
     others = config.observers if purpose == "predict" else (*config.target_variables, *of_particles)
-    return {*config.input_names, *others} | names_for_index(config, purpose)
+    return {*config.input_names, *others} | names_for_index(config, purpose, with_labels=with_labels)
 
 
-def names_for_index(config: DataConfig, purpose: Purpose) -> set[str]:
+def names_for_index(config: DataConfig, purpose: Purpose, *, with_labels: bool = True) -> set[str]:
     """Return the variables of selection, labels and weights: which jets are used, and how often."""
     selection = config.selection_for(purpose)
     names = set(selection.names) if selection else set()
     if purpose == "predict":
         return names
-    return names | set(config.label_variables) | set(config.weight_variables)
+    labels = config.label_variables if with_labels else ()
+    return names | set(labels) | set(config.weight_variables)
 
 
 def require_branches(config: DataConfig, names: Iterable[str], file: FileInfo) -> None:
     """Raise an error if a file lacks branches that the given variables need."""
     missing = missing_branches(config, names, file)
     if missing:
-        nearest = [f"{name}{did_you_mean(name, list(file.branches))}" for name in missing]
+        nearest = [f"{name}{file.hint(name)}" for name in missing]
         raise DataError(
             f"{file.where} lacks branches that the data config needs: {', '.join(nearest)}; correct the "
             "names in the config, or map them with branch_magic"
@@ -126,20 +127,22 @@ def renamed_branch(config: DataConfig, name: str) -> str:
 def read_variables(
     config: DataConfig, names: Iterable[str], file: FileInfo, start: int, stop: int
 ) -> Variables:
-    """Read the branches that the given variables need, for a range of entries."""
+    """Read the branches that the given variables need, for a range of entries (jets, or events with jets)."""
     branch_names = _branch_names(config, names)
     branches = sorted(set(branch_names.values()))
-    columns = read_columns(file.url, branches, start, stop, tree=file.tree or None, identity=file.identity)
-    table: dict[str, Column] = {name: columns[branch] for name, branch in branch_names.items()}
+    found = read_jets(file, branches, start, stop)
+    table: dict[str, Column] = {name: found.columns[branch] for name, branch in branch_names.items()}
     for name, rules in config.file_magic.items():
         value = next((value for pattern, value in rules.items() if matches(pattern, file.url)), 0)
-        table[name] = np.full(stop - start, value)
-    return Variables(table, config.formulas, file.url, np.arange(start, stop))
+        table[name] = np.full(len(found.entries), value)
+    return Variables(table, config.formulas, file.url, found.entries)
 
 
-def scan(config: DataConfig, file: FileInfo, purpose: Purpose = "train") -> Iterator[Variables]:
+def scan(
+    config: DataConfig, file: FileInfo, purpose: Purpose = "train", *, with_labels: bool = True
+) -> Iterator[Variables]:
     """Yield the variables for the index, of all selected jets of a file."""
-    names = names_for_index(config, purpose)
+    names = names_for_index(config, purpose, with_labels=with_labels)
     for start in range(0, file.num_entries, SCAN_STEP):
         stop = min(start + SCAN_STEP, file.num_entries)
         yield select(config, read_variables(config, names, file, start, stop), purpose)

@@ -14,7 +14,7 @@ from partt.scores.passing import Floats, area, sort_sample
 
 CALIBRATION_BINS = 15
 SCORE_BINS = 40
-BLOCK = 2**20  # jets processed at a time
+BLOCK = 2**18  # jets processed at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +124,16 @@ def score_histograms(scores: ScoresByClass) -> Floats:
     num_classes = len(scores.class_names)
     found = np.zeros((num_classes, num_classes, SCORE_BINS))
     for truth, jets in enumerate(scores.jets):
-        for number in range(num_classes):
-            counts, _ = np.histogram(jets.scores[number], SCORE_BINS, (0, 1), weights=jets.weights)
-            if jets.total_weight > 0:
-                found[truth, number] = counts * (SCORE_BINS / jets.total_weight)
+        if jets.total_weight <= 0:
+            continue
+        counts = np.zeros(num_classes * SCORE_BINS)
+        for first in range(0, len(jets), BLOCK):
+            block = jets.scores[:, first : first + BLOCK]
+            cells = np.minimum((block * SCORE_BINS).astype(np.int64), SCORE_BINS - 1)
+            cells += SCORE_BINS * np.arange(num_classes)[:, None]
+            weights = None
+            if jets.weights is not None:
+                weights = np.broadcast_to(_block_weights(jets, first), cells.shape).ravel()
+            counts += np.bincount(cells.ravel(), weights, minlength=len(counts))
+        found[truth] = counts.reshape(num_classes, SCORE_BINS) * (SCORE_BINS / jets.total_weight)
     return found

@@ -9,25 +9,27 @@ from typing import Any
 import numpy as np
 
 from partt.config import did_you_mean
+from partt.data.config.input_map import InputMap
 from partt.data.files.info import FileInfo
-from partt.data.files.lists import expand_files
-from partt.data.files.tables import inspect_file, read_columns
+from partt.data.files.lists import InputFile, expand_files
+from partt.data.files.tables import inspect_file
 from partt.data.jagged import Array
+from partt.data.jet_files import inspect_jets, read_jets
 from partt.errors import DataError, without_secrets
 from partt.evaluation.jets import JetCollector, ScoredRows, ScoresByClass, needed_columns
 from partt.jobs.progress import Progress
 from partt.model.tasks import Task
 from partt.pages.names import check_class_names, check_regressions
-from partt.scores.columns import SELECTED, ScoreFile, recognise
+from partt.scores.columns import SELECTED, ScoreFile, columns_of_jets, recognise
 from partt.scores.origin import Provenance, read_provenance, sum_of
 
 MAX_CHUNK = 2**18  # entries
 FINGERPRINT_ENTRIES = 10_000
 
 
-def open_score_files(arguments: Sequence[str]) -> list[tuple[ScoreFile, ...]]:
+def open_score_files(arguments: Sequence[str], tree: str | None = None) -> list[tuple[ScoreFile, ...]]:
     """Return the prediction files that arguments name, by seed: files with the same jets are seeds."""
-    files = [_open(file.url) for file in expand_files(arguments)]
+    files = [_open(file) for file in expand_files(arguments, tree)]
     first = files[0]
     for file in files:
         check_class_names(tuple(file.score_columns))
@@ -44,8 +46,13 @@ def open_score_files(arguments: Sequence[str]) -> list[tuple[ScoreFile, ...]]:
     return seeds
 
 
-def _open(url: str) -> ScoreFile:
-    return recognise(inspect_file(url, max_chunk=MAX_CHUNK), read_provenance(url))
+def _open(file: InputFile) -> ScoreFile:
+    provenance = read_provenance(file.url)
+    info = inspect_file(file.url, file.tree, MAX_CHUNK)
+    if provenance is not None and provenance.origin.jets:
+        columns = columns_of_jets(info, provenance)
+        info = inspect_jets(file.url, file.tree, InputMap(jets=provenance.origin.jets, variables=columns))
+    return recognise(info, provenance)
 
 
 def read_scores(
@@ -74,17 +81,18 @@ def read_scores(
         flag = [SELECTED] if file.has_selected else []
         wanted = list(dict.fromkeys([*file.score_columns.values(), *file.label_columns, *extra, *flag]))
         for start, stop in info.chunks:
-            columns = read_columns(info.url, wanted, start, stop, info.tree or None, identity=info.identity)
-            flat = {name: _per_jet(info, name, column) for name, column in columns.items()}
+            rows = read_jets(info, wanted, start, stop)
+            flat = {name: _per_jet(info, name, column) for name, column in rows.columns.items()}
+            num_rows = len(rows.entries)
             collector.add(
                 ScoredRows(
                     where=info.url,
                     first=start,
-                    scores=_stacked([flat[column] for column in file.score_columns.values()], stop - start),
+                    scores=_stacked([flat[column] for column in file.score_columns.values()], num_rows),
                     labels=file.labels(flat, start),
                     weights=flat[weights] if weights else None,
                     observers={name: _float32(flat[name]) for name in observers},
-                    selected=flat[SELECTED] != 0 if flag else np.ones(stop - start, dtype=bool),
+                    selected=flat[SELECTED] != 0 if flag else np.ones(num_rows, dtype=bool),
                 )
             )
             done += stop - start
@@ -156,7 +164,7 @@ def _fingerprint(file: ScoreFile) -> str:
     """
     names = sorted({*file.label_columns, *file.observers})
     stop = min(file.info.num_entries, FINGERPRINT_ENTRIES)
-    columns = read_columns(file.info.url, names, 0, stop, file.info.tree or None)
+    columns = read_jets(file.info, names, 0, stop).columns
     flat = {name: _per_jet(file.info, name, column) for name, column in columns.items()}
     labels = file.labels(flat, 0)
     compared = [name for name in names if name not in file.predicted]
@@ -199,6 +207,7 @@ def _origin(files: Sequence[ScoreFile]) -> Mapping[str, Any]:
         return {}
     facts = [
         {
+            "tagger": note.tagger_name or None,
             "network": note.network or None,
             "tagger_sha256": note.origin.tagger_sha256,
             "class_names": note.origin.class_names,

@@ -67,12 +67,13 @@ def find_working_point(signal: Passing, background: Passing, request: Request) -
 
     The interval of the other efficiency includes the fluctuation of the threshold.
     """
+    asked = np.array([request.efficiency])
     if request.of == "eps_s":
-        threshold = signal.threshold_for([request.efficiency])
-        found = interval_at(signal, threshold), interval_at_fitted(background, threshold, signal)
+        threshold = signal.threshold_for(asked)
+        found = interval_at(signal, threshold), interval_at_fitted(background, threshold, signal, asked)
     else:
-        threshold = background.threshold_within([request.efficiency])
-        found = interval_at_fitted(signal, threshold, background), interval_at(background, threshold)
+        threshold = background.threshold_within(asked)
+        found = interval_at_fitted(signal, threshold, background, asked), interval_at(background, threshold)
     return WorkingPoint(
         request,
         float(threshold[0]),

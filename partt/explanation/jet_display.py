@@ -115,5 +115,5 @@ def kinds_of(facts: ParticleFacts, rows: slice) -> tuple[str, ...]:
         numbers: list[int] = facts.kinds[rows].tolist()
         return tuple(KIND_NAMES[number] for number in numbers)
     if facts.charges is None:
-        return ("particle",) * (rows.stop - rows.start)
+        return ("particle",) * int(rows.stop - rows.start)
     return tuple("charged" if charge else "neutral" for charge in facts.charges[rows])

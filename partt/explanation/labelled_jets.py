@@ -80,7 +80,7 @@ def read_jets(
     that jets must pass beside the selection of the data config.
     """
     config = tagger.data_config
-    found, _ = open_files(expand_files(list(arguments)), config, tagger.needed_names, BadFilePolicy())
+    found, _ = open_files(expand_files(list(arguments)), config, tagger.require, BadFilePolicy())
     infos = [info for _, info in found]
     formula = None if selection is None else parse_formula(selection)
     extra = _common([set(further(info)) for info in infos])
@@ -111,7 +111,7 @@ def read_entries(
     Labels are optional. Jets that cannot be scored are an error.
     """
     config = tagger.data_config
-    found, _ = open_files(expand_files([argument]), config, tagger.needed_names, BadFilePolicy())
+    found, _ = open_files(expand_files([argument]), config, tagger.require, BadFilePolicy())
     if len(found) != 1:
         raise ConfigError(f"{argument}: {len(found)} files; jets are shown of one file")
     ((_, info),) = found

@@ -80,6 +80,7 @@ def export(
         tagger_sha256=tagger.sha256,
         versions={name: version(name) for name in ("partt", "torch", "onnx", "onnxscript", "onnxruntime")},
         data_config=tagger.data_config.to_yaml(),
+        domain=tagger.domain,
     )
     model.producer_name, model.producer_version = PRODUCER, partt.__version__
     onnx.helper.set_model_props(model, header.to_metadata())

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from partt.jet_inputs import JetInputs
 from partt.model.network import Network
@@ -41,6 +41,8 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         del types
         result = func(*args, **(kwargs or {}))
-        if func.overloadpacket in flop_registry:
+        if func.overloadpacket is torch.ops.aten._scaled_dot_product_flash_attention_for_cpu:  # noqa: SLF001
+            self.num_operations += sdpa_flop_count(*(t.shape for t in args[:3]))  # type: ignore[no-untyped-call]
+        elif func.overloadpacket in flop_registry:
             self.num_operations += flop_registry[func.overloadpacket](*args, **(kwargs or {}), out_val=result)
         return result

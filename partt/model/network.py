@@ -108,7 +108,7 @@ class Backbone(nn.Module, ABC):
         if len(shape.collections) > 1:
             raise ConfigError(
                 f"{type(self).__name__} takes one collection of particles, found "
-                f"{', '.join(shape.collections)}; part, particlenet and pfn take several"
+                f"{', '.join(shape.collections)}; part, slim_s, particlenet and pfn take several"
             )
         return next(iter(self.all_collections(shape).values()))
 

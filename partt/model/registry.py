@@ -1,4 +1,4 @@
-"""Networks by name: sizes of the Particle Transformer, baselines, plug-ins.
+"""Networks by name: sizes of the Particle Transformer and of L-GATr-slim, baselines, plug-ins.
 
 A plug-in is an entry point in `partt.models` that refers to a `NetworkKind`:
 
@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from partt.config import MAX_MESSAGES, Record, did_you_mean
 from partt.errors import ConfigError, ParttError
 from partt.jet_inputs import InputShape
+from partt.model.lgatr_slim_config import SLIM_PRESETS, LGATrSlimConfig
 from partt.model.network import Backbone, Network
 from partt.model.particle_transformer_config import PRESETS, ParticleTransformerConfig
 
@@ -57,7 +58,7 @@ _registered: dict[str, NetworkKind] = {}  # in this process, by `register_networ
 
 def register_network(name: str, kind: NetworkKind) -> None:
     """Make a network known to this process, in recipes and in tagger files."""
-    if name in PRESETS or name in _BASELINES:
+    if name in {*PRESETS, *SLIM_PRESETS, *_BASELINES}:
         raise ConfigError(f"{name!r} is a network of partt: choose another name")
     _registered[name] = kind
 
@@ -65,7 +66,7 @@ def register_network(name: str, kind: NetworkKind) -> None:
 def network_names() -> list[str]:
     """Return the names of all networks: partt's, installed plug-ins, registered ones."""
     installed = (point.name for point in entry_points(group=ENTRY_POINT_GROUP))
-    return [*PRESETS, *_BASELINES, *installed, *_registered]
+    return [*PRESETS, *SLIM_PRESETS, *_BASELINES, *installed, *_registered]
 
 
 def network_kind(name: str) -> NetworkKind:
@@ -74,6 +75,10 @@ def network_kind(name: str) -> NetworkKind:
         from partt.model.particle_transformer import ParticleTransformer  # noqa: PLC0415
 
         return NetworkKind(ParticleTransformerConfig, ParticleTransformer, PRESETS[name])
+    if name in SLIM_PRESETS:
+        from partt.model.lgatr_slim import LGATrSlim  # noqa: PLC0415
+
+        return NetworkKind(LGATrSlimConfig, LGATrSlim, SLIM_PRESETS[name])
     if name in _BASELINES:
         module_name, config_type, backbone = _BASELINES[name]
         module = importlib.import_module(f"partt.model.baselines.{module_name}")
@@ -83,7 +88,11 @@ def network_kind(name: str) -> NetworkKind:
     for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
         return cast("NetworkKind", point.load())
     known = network_names()
-    raise ConfigError(f"no network {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}")
+    raise ConfigError(
+        f"no network {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}. If it is a plug-in, "
+        f"install the package that has it (its entry point is in {ENTRY_POINT_GROUP}) into this environment, "
+        "or call register_network before"
+    )
 
 
 def network_config(

@@ -8,14 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from partt.data.config.data_config import DataConfig
-from partt.data.files.tables import read_columns
 from partt.data.jagged import Column, Jagged, Table, take
-from partt.data.variables import Variables, labels_of, passes_selection, read_variables, targets_of
+from partt.data.jet_files import read_jets, read_per_event
+from partt.data.training_domain import Excess, count_outside, domain_values
+from partt.data.variables import Variables, labels_of, passes_selection, targets_of
 from partt.errors import ParttError, without_secrets
 from partt.model.task_columns import task_columns
 from partt.prediction.opened_files import OpenedFile
 from partt.prediction.options import Options
-from partt.scores.scores import Scores
+from partt.scores.scores import EventsOfJets, Scores
 from partt.tagger.inference import Each
 from partt.tagger.tagger import Tagger
 
@@ -55,7 +56,7 @@ class ChunkTasks(Iterator[ChunkTask]):
 def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = map) -> Scores:
     """Read and score the entries of a chunk; `each` computes batches like `map`."""
     config, file = tagger.data_config, task.file
-    variables = read_variables(config, _names(tagger, file), file.info, task.start, task.stop)
+    variables = tagger.read(file.info, task.start, task.stop, _others(config, file))
     kept = _read_kept(config, file, variables, task)
     num_removed = 0
     if options.apply_selection:
@@ -63,8 +64,14 @@ def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = 
         num_removed, passed = int(np.count_nonzero(~passes)), np.flatnonzero(passes)
         variables = variables.take(passed)
         kept = {name: take(column, passed) for name, column in kept.items()}
+    events = _events(file, variables, task)
     tagged = tagger.tag(variables, with_embeddings=options.embeddings, each=each)
     observers = {name: _per_entry(variables[name], variables.num_jets) for name in file.observers}
+    if events is not None:
+        carried = {
+            name: column for name, column in {**observers, **kept}.items() if name not in events.values
+        }
+        observers, kept = {name: np.asarray(column) for name, column in carried.items()}, {}
     return Scores(
         class_names=tagger.class_names,
         probabilities=tagged.probabilities,
@@ -78,7 +85,26 @@ def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = 
         num_removed=num_removed,
         predictions=tagged.predictions,
         true_values=_true_values(tagger, file, variables),
+        events=events,
+        outside=_outside(tagger, variables, tagged.selected),
     )
+
+
+def _events(file: OpenedFile, variables: Variables, task: ChunkTask) -> EventsOfJets | None:
+    """Return the events of a chunk; None if its entries are jets."""
+    if not file.jets:
+        return None
+    counts = np.bincount(variables.entries - task.start, minlength=task.stop - task.start)
+    values = read_per_event(file.info, file.per_event, task.start, task.stop)
+    return EventsOfJets(file.jets, np.concatenate([[0], np.cumsum(counts)]), task.start, values)
+
+
+def _outside(tagger: Tagger, variables: Variables, selected: npt.NDArray[np.bool_]) -> dict[str, Excess]:
+    """Count the values of the selected jets that are outside of the training domain."""
+    if tagger.domain is None:
+        return {}
+    jets = variables if selected.all() else variables.take(np.flatnonzero(selected))
+    return count_outside(tagger.domain, domain_values(tagger.data_config, jets))
 
 
 def attempt_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = map) -> Scores | ParttError:
@@ -89,9 +115,9 @@ def attempt_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each 
         return error
 
 
-def _names(tagger: Tagger, file: OpenedFile) -> set[str]:
-    config = tagger.data_config
-    names = {*tagger.needed_names, *file.observers, *config.variables_of_targets(file.targets)}
+def _others(config: DataConfig, file: OpenedFile) -> set[str]:
+    """Return the variables that outputs have beside the predictions."""
+    names = {*file.observers, *config.variables_of_targets(file.targets)}
     return names | set(config.label_variables) if file.has_labels else names
 
 
@@ -107,12 +133,7 @@ def _read_kept(config: DataConfig, file: OpenedFile, variables: Variables, task:
     """Return the branches to keep; those already read are not read again."""
     known = {} if config.branch_magic else variables.branches
     missing = [name for name in file.keep if name not in known]
-    info = file.info
-    columns = (
-        read_columns(info.url, missing, task.start, task.stop, tree=info.tree or None, identity=info.identity)
-        if missing
-        else {}
-    )
+    columns = read_jets(file.info, missing, task.start, task.stop).columns if missing else {}
     return {name: known[name] if name in known else columns[name] for name in file.keep}
 
 

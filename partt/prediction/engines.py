@@ -28,7 +28,7 @@ from partt.tagger.tagger import Tagger
 
 Results: TypeAlias = Generator[tuple[ChunkTask, Scores | ParttError], None, None]
 ShouldStop: TypeAlias = Callable[[], bool]
-Count: TypeAlias = Callable[[int], None]  # called with the number of entries just done
+Count: TypeAlias = Callable[[float], None]  # called with the number of jets just done
 
 POLL = 0.01  # seconds between checks for a result or a request to stop
 RETRIES = 3  # of a chunk whose worker fails
@@ -66,6 +66,10 @@ def _wait(future: Any, should_stop: ShouldStop) -> Scores | ParttError:
     raise StoppedError
 
 
+def _num_jets(task: ChunkTask, result: Scores | ParttError) -> int:
+    return task.stop - task.start if isinstance(result, ParttError) else len(result) + result.num_removed
+
+
 # --- this process -------------------------------------------------------------------------------------
 
 
@@ -86,7 +90,7 @@ def score_here(
         ) -> Iterable[BatchScores]:
             def run_and_count(batch: Positions) -> BatchScores:
                 scores = run(batch)
-                count(len(batch))
+                count(len(batch) / tagger.num_networks)
                 return scores
 
             return each(run_and_count, batches)
@@ -95,8 +99,9 @@ def score_here(
             return readers.submit(attempt_chunk, tagger, options, task, each_counted)
 
         for task, result in _in_order(submit, tasks, lambda: num_threads + 1, should_stop):
+            # batches have counted the jets that were scored
             scored = 0 if isinstance(result, ParttError) else np.count_nonzero(result.selected & ~result.bad)
-            count(task.stop - task.start - int(scored))
+            count(_num_jets(task, result) - int(scored))
             yield task, result
 
 
@@ -131,7 +136,7 @@ def score_on_cluster(
                 return 2 * max(1, int(sum(client.nthreads().values())))
 
             for task, result in _in_order(submit, tasks, ahead, should_stop):
-                count(task.stop - task.start)
+                count(_num_jets(task, result))
                 yield task, result
     except LostTaskError as error:
         raise OutputError(f"{error}; complete outputs are kept, the same command makes the rest") from error

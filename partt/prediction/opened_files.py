@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from partt.config import did_you_mean
-from partt.data.config.data_config import DataConfig
+from partt.data.config.data_config import DataConfig, with_input
 from partt.data.files.info import FileInfo, is_number_type
 from partt.data.files.lists import InputFile
 from partt.data.files.tables import MAX_CHUNK
+from partt.data.jet_files import EventFile
 from partt.data.reading.jet_source import BadFile, BadFilePolicy, check_losses, open_files
 from partt.data.variables import missing_branches, require_branches
 from partt.errors import ConfigError, DataError
@@ -17,6 +18,7 @@ from partt.prediction.options import Options
 from partt.scores.columns import label_columns, own_columns
 from partt.tagger.tagger import Tagger
 
+EVENT_IDS, MOMENTUM = ("run", "luminosityBlock", "event"), ("pt", "eta", "phi", "mass")  # of NanoAOD
 CHUNK_ENTRIES = MAX_CHUNK  # that are read, sorted by length and scored together
 
 
@@ -30,11 +32,23 @@ class OpenedFile:
     keep: tuple[str, ...]  # branches to copy
     has_labels: bool
     targets: tuple[str, ...] = ()  # of the tagger's regressions, whose true values it has
+    tree: str = ""  # if it was named
 
     @property
     def chunks(self) -> tuple[tuple[int, int], ...]:
         """Entry ranges; one even for an empty file: its output has columns too."""
         return self.info.chunks or ((0, 0),)
+
+    @property
+    def jets(self) -> str:
+        """The collection of jets, if entries are events."""
+        return self.info.input_map.jets if isinstance(self.info, EventFile) else ""
+
+    @property
+    def per_event(self) -> tuple[str, ...]:
+        """Observers and branches to keep with one value per event."""
+        names = self.info.per_event if isinstance(self.info, EventFile) else ()
+        return tuple(name for name in dict.fromkeys([*self.observers, *self.keep]) if name in names)
 
 
 @dataclass(frozen=True)
@@ -59,14 +73,17 @@ def open_inputs(
     Observers and kept branches that one file has must be in all of them; observers that no file has are left
     out.
     """
-    config, class_names = tagger.data_config, tagger.class_names
-    good, bad = open_files(
-        inputs, config, tagger.needed_names, policy, max_chunk=CHUNK_ENTRIES, progress=progress
-    )
+    config, class_names = with_input(tagger.data_config, options.input), tagger.class_names
+    if config.input is not None:
+        _refuse_for_events(options)
+    good, bad = open_files(inputs, config, tagger.require, policy, max_chunk=CHUNK_ENTRIES, progress=progress)
     infos = [info for _, info in good]
+    trees = {file.url: file.tree or "" for file in inputs}
     taken = own_columns(class_names, options.discriminants, embeddings=options.embeddings, tasks=tagger.tasks)
     observers, absent = _observers(tagger, infos)
     kept, unreadable = _kept(options.keep, infos)
+    kept += [name for name in _identifying(infos) if name not in kept]
+    observers, kept = (_fewer_lists(names, infos, unreadable) for names in (observers, kept))
     clashes = {name: "a column of the output has this name" for name in [*observers, *kept] if name in taken}
     labels = label_columns(class_names)
     left_out = absent | unreadable | {name: why for name, why in clashes.items() if name not in labels}
@@ -84,9 +101,40 @@ def open_inputs(
             continue
         has_labels = bool(class_names) and not missing_branches(config, config.label_variables, info)
         targets = _targets(tagger, info)
-        files.append(OpenedFile(info, sample, tuple(observers), tuple(kept), has_labels, targets))
+        tree = trees[info.url]
+        files.append(OpenedFile(info, sample, tuple(observers), tuple(kept), has_labels, targets, tree))
     check_losses(inputs, [(file.sample, file.info) for file in files], bad, policy)
     return OpenedFiles(tuple(files), tuple(bad), tuple(f"{name} ({why})" for name, why in left_out.items()))
+
+
+def _refuse_for_events(options: Options) -> None:
+    """Raise an error for what outputs of events cannot have."""
+    if options.apply_selection:
+        raise ConfigError(
+            "--apply-selection: an event keeps all its jets, in order; those that are not selected get NaN"
+        )
+    if options.embeddings:
+        raise ConfigError("--embeddings: outputs of events have single numbers of jets only")
+
+
+def _identifying(infos: Sequence[FileInfo]) -> list[str]:
+    """Return the branches by which others know events and their jets; outputs of events have them."""
+    events = [info for info in infos if isinstance(info, EventFile)]
+    wanted = [*EVENT_IDS, *(f"{events[0].input_map.jets}_{name}" for name in MOMENTUM)] if events else []
+    return [name for name in wanted if all(name in info.branches for info in events)]
+
+
+def _fewer_lists(names: Sequence[str], infos: Sequence[FileInfo], left_out: dict[str, str]) -> list[str]:
+    """Return the names without lists of particles, which outputs of events cannot have."""
+    lists = {
+        name
+        for info in infos
+        if isinstance(info, EventFile)
+        for name in names
+        if info.branches.get(name, "").endswith("[]")
+    }
+    left_out |= dict.fromkeys(lists, "a list of particles for each jet")
+    return [name for name in names if name not in lists]
 
 
 def _targets(tagger: Tagger, info: FileInfo) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from partt.data.config.input_map import InputMap
 from partt.scores.columns import discriminant_column
 from partt.scores.discriminants import Discriminant
 
@@ -16,13 +17,17 @@ class Options:
     embeddings: bool = False
     apply_selection: bool = False  # leave out jets that are not selected
     format: Literal["root", "parquet"] = "root"
+    input: InputMap | Literal["none"] | None = None  # None: as in the tagger's data config
 
     def describe(self) -> dict[str, Any]:
         """Return the options as they appear in provenance and predict.json."""
-        return {
+        described = {
             "discriminants": [discriminant_column(discriminant) for discriminant in self.discriminants],
             "keep": list(self.keep),
             "embeddings": self.embeddings,
             "apply_selection": self.apply_selection,
             "format": self.format,
         }
+        if self.input is not None:
+            described["input"] = self.input.digest if isinstance(self.input, InputMap) else self.input
+        return described

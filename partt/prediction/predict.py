@@ -12,10 +12,14 @@ from typing import Literal
 
 import torch
 
+from partt.data.config.input_map import InputMap, asked_input_map
 from partt.data.files.lists import expand_files
 from partt.data.files.tables import AuthenticationError
+from partt.data.jet_files import count_jets
 from partt.data.reading.jet_source import BadFile, BadFilePolicy, check_losses
+from partt.data.training_domain import Domain, Excess, add_up, warnings_of
 from partt.errors import ConfigError, DataError, ParttError, without_secrets
+from partt.jobs.notebook_bar import notebook_progress
 from partt.jobs.output_folder import writing_to
 from partt.jobs.progress import Progress
 from partt.jobs.stop_signals import StoppedError
@@ -66,6 +70,7 @@ class PredictResult:
     regressions: tuple[Task, ...]  # of the tagger
     seconds: float
     stopped: bool  # before the end
+    outside: tuple[str, ...] = ()  # variables of this run's jets that leave the training domain, with numbers
 
     @property
     def balance(self) -> Balance:
@@ -80,12 +85,14 @@ class PredictResult:
 
 
 def predict(
-    tagger: Tagger | str | Path,
+    tagger: Tagger | Paths,
     files: Paths,
     out: str | Path,
     *,
     discriminants: Sequence[str] = (),
     keep: Sequence[str] = (),
+    input: InputMap | str | None = None,  # noqa: A002
+    tree: str | None = None,
     embeddings: bool = False,
     apply_selection: bool = False,
     overwrite: bool = False,
@@ -101,26 +108,29 @@ def predict(
 ) -> PredictResult:
     """Write the scores of every entry of `files`, in order: one output per file, and predict.json.
 
-    `out` is a folder, or a .root or .parquet file for a single input. Complete outputs of the same input,
-    tagger and options are kept; any other file is replaced only with `overwrite`. Jets that are not selected,
-    or bad, get NaN; `apply_selection` leaves out those that are not selected. A tagger file runs in torch, an
-    exported one (.onnx) in onnxruntime. The network runs on the device that holds it, on `num_threads`
-    threads (default: as many as torch uses), or on a dask cluster: that of `scheduler`, or `num_workers`
-    processes on this machine.
+    Several taggers are an ensemble. `out` is a folder, or a .root or .parquet file for a single input.
+    Complete outputs of the same input, tagger and options are kept; any other file is replaced only with
+    `overwrite`. Jets that are not selected, or bad, get NaN. `input`: an input map, its name or path, for
+    files of events, whose outputs have a row per event and lists of scores; "none": the files have one jet
+    per entry (default: as in the tagger's data config). `tree`: that of files not given as FILE.root:TREE.
+    `apply_selection` leaves out those that are not selected. A tagger file runs in torch, an exported one
+    (.onnx) in onnxruntime. The network runs on the device that holds it, on `num_threads` threads (default:
+    as many as torch uses), or on a dask cluster: that of `scheduler`, or `num_workers` processes on this
+    machine.
     """
-    tagger = (load_tagger(tagger) if isinstance(tagger, str | Path) else tagger).with_hash()
-    out = Path(out)
+    tagger = (tagger if isinstance(tagger, Tagger) else load_tagger(tagger)).with_hash()
     options = Options(
         tuple(parse_discriminant(text, tagger.class_names) for text in discriminants),
         tuple(keep),
         embeddings,
         apply_selection,
-        _format(out, format),
+        _format(out := Path(out), format),
+        asked_input_map(input),
     )
     if embeddings:
         tagger.require_embeddings()  # before anything is read
     policy = BadFilePolicy(on_bad_file == "skip", max_bad_fraction)
-    inputs = expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)])
+    inputs = expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)], tree)
     opened = open_inputs(inputs, tagger, options, policy, opening)
     paths = output_paths([file.info.url for file in opened.files], out, SUFFIXES[options.format])
     folder = out.parent if is_file_name(out) else out
@@ -137,10 +147,14 @@ def predict(
             tagger,
             options,
             tasks,
-            count=_counter(sum(item.file.info.num_entries for item in todo), progress),
+            count=_counter(
+                sum(count_jets(item.file.info) for item in todo),
+                progress or notebook_progress("predicting", "jets"),
+            ),
             should_stop=should_stop,
         )
         stopped = False
+        watch = _DomainWatch(tagger.domain)
         with closing(results):
             for number, item in enumerate(todo):
                 try:
@@ -150,9 +164,10 @@ def predict(
                         item.file,
                         item.origin,
                         options,
-                        scores,
+                        watch.passing(scores),
                         tasks=tagger.tasks,
                         network=tagger.network_name,
+                        tagger_name=tagger.name,
                         versions=made_with,
                     )
                 except StoppedError:
@@ -175,7 +190,14 @@ def predict(
     seconds = time.monotonic() - started
     in_order = sorted(outputs, key=lambda output: paths.index(output.path))
     result = PredictResult(
-        folder, tuple(in_order), tuple(bad_files), opened.left_out, tagger.regressions, seconds, stopped
+        folder,
+        tuple(in_order),
+        tuple(bad_files),
+        opened.left_out,
+        tagger.regressions,
+        seconds,
+        stopped,
+        watch.warnings(),
     )
     if not stopped:
         write_summary(folder, _summary(result, tagger, options))
@@ -225,6 +247,22 @@ def _scores_of(number: int, num_chunks: int, results: Results) -> Iterator[Score
         yield result
 
 
+class _DomainWatch:
+    """Adds up how many values of the jets that pass are outside of the training domain."""
+
+    def __init__(self, domain: Domain | None) -> None:
+        self.domain = domain
+        self.outside: dict[str, Excess] = {}
+
+    def passing(self, chunks: Iterator[Scores]) -> Iterator[Scores]:
+        for scores in chunks:
+            self.outside = add_up(self.outside, scores.outside)
+            yield scores
+
+    def warnings(self) -> tuple[str, ...]:
+        return () if self.domain is None else tuple(warnings_of(self.domain, self.outside))
+
+
 def _engine(
     num_threads: int | None, num_workers: int | None, scheduler: str | None
 ) -> Callable[..., Results]:
@@ -235,17 +273,16 @@ def _engine(
     return partial(score_on_cluster, scheduler=scheduler, num_workers=num_workers or 1)
 
 
-def _counter(total: int, progress: Progress | None) -> Callable[[int], None]:
+def _counter(total: int, progress: Progress) -> Callable[[float], None]:
     """Return a function that adds up the entries done and reports them; it is thread-safe."""
-    done = 0
+    done = 0.0
     lock = threading.Lock()
 
-    def count(num_entries: int) -> None:
+    def count(num_entries: float) -> None:
         nonlocal done
         with lock:
             done += num_entries
-            if progress:
-                progress(min(done, total), total)
+            progress(min(round(done), total), total)
 
     return count
 

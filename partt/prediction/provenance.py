@@ -23,6 +23,8 @@ def origin_of(file: OpenedFile, tagger: Tagger, options: Options) -> Origin:
         class_names=list(tagger.class_names),
         options=options.describe(),
         carried=[*file.observers, *file.keep],
+        tree=file.tree,
+        jets=file.jets,
     )
 
 
@@ -71,5 +73,7 @@ def _differences(found: Provenance, origin: Origin, network: str) -> Iterator[st
     if before.carried != origin.carried and before.options.get("keep") == origin.options.get("keep"):
         columns = [", ".join(names) or "none" for names in (before.carried, origin.carried)]
         yield f"with the input's columns {columns[0]}, not {columns[1]}"
+    if before.tree != origin.tree:
+        yield f"of the tree {before.tree or '(not named)'}, not of {origin.tree or '(not named)'}"
     if before.format_version != origin.format_version:
         yield f"in format version {before.format_version}, not {origin.format_version}"

@@ -8,6 +8,7 @@ import numpy as np
 
 from partt.data.files.tables import inspect_file, write_table
 from partt.data.jagged import Table
+from partt.data.jet_files import count_jets
 from partt.errors import OutputError
 from partt.model.tasks import Task
 from partt.prediction.opened_files import OpenedFile
@@ -26,10 +27,11 @@ def write_output(
     *,
     tasks: Sequence[Task],
     network: str,
+    tagger_name: str,
     versions: Mapping[str, str],
 ) -> Provenance:
     """Write the scores of a file; `path` appears only once every entry is accounted for."""
-    tally = _Tally(file.info.num_entries)
+    tally = _Tally(count_jets(file.info), file.info.num_entries if file.jets else 0)
 
     def tables() -> Iterator[Table]:
         for scores in chunks:
@@ -42,6 +44,7 @@ def write_output(
             balance=tally.balance(),
             rows=tally.rows,
             network=network,
+            tagger_name=tagger_name,
             versions=dict(versions),
             tasks=tuple(tasks),
         )
@@ -64,19 +67,24 @@ def write_output(
 class _Tally:
     """Counts what is written, and what was left out on purpose."""
 
-    num_entries: int  # of the input
+    num_jets: int  # of the input
+    num_events: int  # 0: every entry is a jet
     rows: int = 0
     scored: int = 0
     bad: int = 0
     not_selected: int = 0
 
     def add(self, scores: Scores) -> None:
-        self.rows += len(scores)
+        self.rows += len(scores) if scores.events is None else len(scores.events.offsets) - 1
         self.bad += int(np.count_nonzero(scores.bad))
         self.not_selected += int(np.count_nonzero(~scores.selected)) + scores.num_removed
         self.scored += int(np.count_nonzero(scores.scored))
 
     def balance(self) -> Balance:
         return Balance(
-            entries=self.num_entries, scored=self.scored, not_selected=self.not_selected, bad=self.bad
+            events=self.num_events,
+            entries=self.num_jets,
+            scored=self.scored,
+            not_selected=self.not_selected,
+            bad=self.bad,
         )

@@ -15,6 +15,9 @@
 | `embedding` | if asked for |
 | `selected`, `bad`, `source_file`, `source_entry` | |
 
+In outputs of events, a row is an event; columns of jets are lists, called `FatJet_score_<class>` after the
+collection of jets, unless their names begin like that.
+
 weaver writes `score_<label branch>` (`score_label_QCD`), the label branches, `_label_` (the position of the
 true class) and observers. `partt.model.task_columns` has the names of the columns of regressions.
 """
@@ -26,13 +29,13 @@ import numpy as np
 import numpy.typing as npt
 
 from partt.data.files.info import FileInfo, is_number_type
-from partt.data.jagged import Array, Column, Table
+from partt.data.jagged import Array, Column, Jagged, Table
 from partt.errors import ConfigError, DataError
 from partt.model.task_columns import SCORE, SOFTMAX, TRUE, column_name, task_columns
 from partt.model.tasks import Task
 from partt.scores.discriminants import VS, Discriminant
 from partt.scores.origin import Provenance
-from partt.scores.scores import Scores
+from partt.scores.scores import EventsOfJets, Scores
 
 LABEL = "label_"  # + class
 EMBEDDING = "embedding"
@@ -142,9 +145,41 @@ def output_table(scores: Scores, discriminants: Sequence[Discriminant]) -> Table
         table[EMBEDDING] = scores.embeddings
     table[SELECTED] = scores.selected
     table[BAD] = scores.bad
+    if scores.events is not None:
+        return _by_event(table, scores.events, scores.source_file)
     table[SOURCE_FILE] = np.full(len(scores), scores.source_file)
     table[SOURCE_ENTRY] = scores.source_entry
     return table
+
+
+def event_column(collection: str, name: str) -> str:
+    """Return the name of a column of jets in an output of events."""
+    return name if name.startswith(f"{collection}_") else f"{collection}_{name}"
+
+
+def _by_event(table: Table, events: EventsOfJets, source_file: str) -> Table:
+    """Return columns of jets as lists, one for each event, and the values of events."""
+    lists: dict[str, Column] = {
+        event_column(events.collection, name): Jagged(np.asarray(column), events.offsets)
+        for name, column in table.items()
+    }
+    num_events = len(events.offsets) - 1
+    own = {
+        SOURCE_FILE: np.full(num_events, source_file),
+        SOURCE_ENTRY: np.arange(events.first, events.first + num_events),
+    }
+    return {**lists, **events.values, **own}
+
+
+def columns_of_jets(info: FileInfo, provenance: Provenance) -> dict[str, str]:
+    """Return the columns of jets in an output of events: their names in outputs of jets -> in the file."""
+    origin = provenance.origin
+    start = f"{origin.jets}_"
+    return {
+        name.removeprefix(start): name
+        for name in info.branches
+        if name.startswith(start) and name not in origin.carried
+    }
 
 
 # --- recognised ---------------------------------------------------------------------------------------

@@ -3,12 +3,13 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 from partt.scores.passing import Floats, Passing
 
-MAX_LOGARITHM = 500.0  # of a change; with negative weights it may be anything, and its exponential overflow
-COVERAGE = float(norm.cdf(1) - norm.cdf(-1))  # 68.27 %
+MAX_LOGARITHM = 500.0  # of a ratio; its exponential must not overflow
+TAIL = float(norm.cdf(-1))  # 15.87 % on either side
+COVERAGE = 1 - 2 * TAIL  # 68.27 %
 
 
 class Interval(NamedTuple):
@@ -53,25 +54,44 @@ def interval_at(sample: Passing, thresholds: Floats) -> Interval:
     )
 
 
-def interval_at_fitted(sample: Passing, thresholds: Floats, fitted_on: Passing) -> Interval:
-    """Return the same for thresholds that were chosen to give an efficiency on another sample.
+def interval_at_fitted(sample: Passing, thresholds: Floats, fitted_on: Passing, asked: Floats) -> Interval:
+    """Return the same for thresholds that were chosen to give the `asked` efficiencies on another sample.
 
-    The thresholds fluctuate with that sample: the change of the efficiency for one standard deviation up and
-    down is added in quadrature, in logarithms, so that both ends stay positive.
+    The true threshold is between order statistics of that sample, whatever its distribution is: the number of
+    its n jets that pass the true threshold is binomial (n, asked). The efficiencies at the 16 % and 84 %
+    quantiles of that number are the ends due to the threshold. Each is added, in quadrature and in
+    logarithms, to the end on its side due to the jets that pass. Where the 84 % quantile is all n jets,
+    nothing says how far below the lowest of them the true threshold is: then the upper end is 1.
     """
-    wanted, deviation = fitted_on.efficiency(thresholds), np.sqrt(fitted_on.variance(thresholds))
-    least, most = (
-        sample.efficiency(fitted_on.threshold_for(np.clip(wanted + shift, 0.0, 1.0)))
-        for shift in (-deviation, deviation)
-    )
+    least, most = (sample.efficiency(ends) for ends in _threshold_ends(fitted_on, thresholds, asked))
     value, low, high = interval_at(sample, thresholds)
-    passes = value > 0
-    safe, safe_low = np.where(passes, value, 1.0), np.where(passes & (low > 0), low, 1.0)
-    change = np.minimum(np.abs(most - least) / 2 / safe, MAX_LOGARITHM)
-    lower = np.where(passes & (low > 0), value * np.exp(-np.hypot(np.log(safe / safe_low), change)), 0.0)
+    lower = value * np.exp(-np.hypot(_log_ratio(value, low), _log_ratio(value, least)))
     upper = np.where(
-        passes,
-        value * np.exp(np.hypot(np.log(np.maximum(high, safe) / safe), change)),
+        value > 0,
+        value * np.exp(np.hypot(_log_ratio(high, value), _log_ratio(most, value))),
         np.hypot(high, np.maximum(most, 0.0)),  # nothing passes: there is no logarithm
     )
-    return Interval(value, lower, np.minimum(upper, 1.0))
+    has_lower = np.minimum(np.minimum(value, low), least) > 0
+    return Interval(value, np.where(has_lower, lower, 0.0), np.where(most < 1, np.minimum(upper, 1.0), 1.0))
+
+
+def _threshold_ends(fitted_on: Passing, thresholds: Floats, asked: Floats) -> tuple[Floats, Floats]:
+    """Return the tightest and the loosest threshold (K,) that the sample allows."""
+    efficiency, variance = fitted_on.efficiency(thresholds), fitted_on.variance(thresholds)
+    is_open = (variance > 0) & (efficiency > 0) & (efficiency < 1)
+    num_jets = np.where(
+        is_open, efficiency * (1 - efficiency) / np.where(is_open, variance, 1.0), fitted_on.num_effective
+    )
+    num_jets = np.maximum(np.round(num_jets), 1.0)
+    fewest = binom.ppf(TAIL, num_jets, asked)
+    beyond = binom.ppf(1 - TAIL, num_jets, asked) + 1  # the first jet that the true threshold need not reach
+    tightest = np.where(fewest > 0, fitted_on.threshold_for(fewest / num_jets), np.inf)
+    loosest = np.where(beyond <= num_jets, fitted_on.threshold_for(beyond / num_jets), -np.inf)
+    return np.maximum(tightest, thresholds), np.minimum(loosest, thresholds)
+
+
+def _log_ratio(larger: Floats, smaller: Floats) -> Floats:
+    """Return ln(larger / smaller), between 0 and a bound; 0 where one is not positive."""
+    is_known = (larger > 0) & (smaller > 0)
+    logarithm = np.log(np.where(is_known, larger, 1.0) / np.where(is_known, smaller, 1.0))
+    return np.clip(logarithm, 0.0, MAX_LOGARITHM)

@@ -11,8 +11,9 @@ from partt.model.tasks import Task
 
 
 class Balance(Record):
-    """Where the entries of inputs went: entries = scored + not selected + bad."""
+    """Where the entries, or the jets of events, of inputs went: entries = scored + not selected + bad."""
 
+    events: int = 0  # 0: every entry is a jet
     entries: int = 0
     scored: int = 0
     not_selected: int = 0
@@ -26,6 +27,11 @@ class Balance(Record):
     def is_even(self) -> bool:
         """Whether every entry is accounted for."""
         return self.entries == self.scored + self.not_selected + self.bad
+
+    def __str__(self) -> str:
+        """Return the balance in words."""
+        what = f"{self.events} events, {self.entries} jets" if self.events else f"{self.entries} entries"
+        return f"{what}: {self.scored} scored, {self.not_selected} not selected, {self.bad} bad"
 
 
 def sum_of(balances: Sequence[Balance]) -> Balance:
@@ -43,6 +49,8 @@ class Origin(Record):
     class_names: list[str]
     options: dict[str, Any]
     carried: list[str]  # observers, kept branches
+    tree: str = ""  # if it was named
+    jets: str = ""  # collection of jets, if the rows are events
 
 
 class Provenance(Record):
@@ -52,6 +60,7 @@ class Provenance(Record):
     balance: Balance
     rows: int
     network: str = ""  # this and the versions: unknown in files of partt 0.1
+    tagger_name: str = ""  # of its file or run folder; unknown in files of partt 0.1
     versions: dict[str, str] = Field(default_factory=dict)
     # what the tagger predicts: classes, regressions; empty in files of older versions, which had only classes
     tasks: Annotated[tuple[Task, ...], Field(strict=False)] = ()

@@ -12,7 +12,9 @@ from partt.scores.intervals import interval_at_fitted
 from partt.scores.passing import Floats, Passing
 
 # Efficiencies at which curves are drawn, denser close to 1.
-GRID = np.concatenate([np.arange(1, 99) / 100, [0.99, 0.9925, 0.995, 0.9975, 0.999, 1.0]])
+GRID = np.concatenate(
+    [np.arange(1, 99) / 100, [0.985, 0.99, 0.9925, 0.995, 0.9965, 0.9975, 0.9985, 0.999, 1.0]]
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,7 @@ def roc_points(signal: Passing, background: Passing, efficiencies: npt.ArrayLike
     """Return the points of the curve at given signal efficiencies; nothing is interpolated."""
     asked = np.asarray(efficiencies, dtype=np.float64)
     thresholds = signal.threshold_for(asked)
-    value, low, high = interval_at_fitted(background, thresholds, signal)
+    value, low, high = interval_at_fitted(background, thresholds, signal, asked)
     return RocPoints(
         asked,
         thresholds,

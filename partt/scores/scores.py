@@ -10,13 +10,24 @@ import numpy as np
 import numpy.typing as npt
 
 from partt.data.jagged import Table
+from partt.data.training_domain import Excess
 
 SUMMARY_FILE = "predict.json"  # beside the outputs of a prediction; evaluation quotes it
 
 
 @dataclass(frozen=True, eq=False)
+class EventsOfJets:
+    """The events that jets belong to, one after another."""
+
+    collection: str  # of the jets
+    offsets: npt.NDArray[np.int64]  # (events + 1,)
+    first: int  # entry of the first event
+    values: Table  # with one value per event
+
+
+@dataclass(frozen=True, eq=False)
 class Scores:
-    """Scores of consecutive entries of a file: NaN where a jet is not selected, or bad."""
+    """Scores of consecutive entries of a file, jets or events: NaN where a jet is not selected, or bad."""
 
     class_names: tuple[str, ...]
     probabilities: npt.NDArray[np.float64]  # (N, C)
@@ -30,6 +41,8 @@ class Scores:
     num_removed: int = 0  # entries left out by --apply-selection
     predictions: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)  # column -> (N,)
     true_values: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)  # column -> (N,)
+    events: EventsOfJets | None = None  # None: every entry is a jet
+    outside: Mapping[str, Excess] = field(default_factory=dict)  # of the training domain, by variable
 
     @property
     def scored(self) -> npt.NDArray[np.bool_]:

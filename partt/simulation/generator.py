@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pythia8mc
 
 from partt.errors import NumericalError
+from partt.simulation.early_veto import EarlyVeto, JetWindow
 from partt.simulation.hard_process import FlatMasses, HardProcessVeto, resonance_mass
 from partt.simulation.processes import COMMON_SETTINGS, NEUTRINOS, Process
 
@@ -58,15 +59,20 @@ def visible(events: Events) -> Integers:
 class Generator:
     """Pythia, set up for one process; the same seed gives the same events.
 
-    `hard_pt_min` (GeV) is the lowest pT of the hard process: low enough not to shape the jet spectrum.
+    `hard_pt_min` (GeV) is the lowest pT of the hard process: low enough not to shape the jet spectrum. With
+    `wanted`, events that cannot give such a jet are left out.
     """
 
-    def __init__(self, process: Process, seed: int, hard_pt_min: float) -> None:
+    def __init__(
+        self, process: Process, seed: int, hard_pt_min: float, wanted: JetWindow | None = None
+    ) -> None:
         flat_masses = None
         if process.mass_range is not None:
             flat_masses = FlatMasses(_pilot_masses(process, hard_pt_min), process.mass_range, seed)
-        self._veto = HardProcessVeto(process, flat_masses)  # Pythia does not keep it alive
-        self._pythia = _start_pythia(process, seed, hard_pt_min, self._veto)
+        self._veto = (  # Pythia does not keep it alive
+            EarlyVeto(process, wanted, flat_masses) if wanted else HardProcessVeto(process, flat_masses)
+        )
+        self._pythia = start_pythia(process, seed, hard_pt_min, self._veto)
 
     def next_events(self, num_events: int) -> Events:
         """Generate events; those that fail in Pythia are left out."""
@@ -78,9 +84,10 @@ class Generator:
             self._pythia.next()
 
 
-def _start_pythia(
+def start_pythia(
     process: Process, seed: int, hard_pt_min: float, veto: HardProcessVeto, *more_settings: str
 ) -> pythia8mc.Pythia:
+    """Return Pythia, initialised; the caller keeps the veto alive."""
     pythia = pythia8mc.Pythia("", False)  # no banner
     settings = (
         "Print:quiet = on",
@@ -104,7 +111,7 @@ def _start_pythia(
 def _pilot_masses(process: Process, hard_pt_min: float) -> Floats:
     """Return the masses of the resonance in hard processes alone, always the same ones."""
     veto = HardProcessVeto(process)
-    pythia = _start_pythia(process, 0, hard_pt_min, veto, "PartonLevel:all = off")
+    pythia = start_pythia(process, 0, hard_pt_min, veto, "PartonLevel:all = off")
     masses = [resonance_mass(pythia.process, process) for _ in range(PILOT_EVENTS) if pythia.next()]
     return np.array(masses)
 

@@ -67,7 +67,11 @@ class HardProcessVeto(pythia8mc.UserHooks):  # type: ignore[misc]
 def resonance_mass(record: Any, process: Process) -> float:
     """Return the mass of the resonance that makes the jet, in the record of a hard process (GeV)."""
     for particle in record:
-        invisible = record[particle.daughter1()].idAbs() in NEUTRINOS
-        if particle.idAbs() == process.resonance and not invisible:
+        if particle.idAbs() == process.resonance and not is_invisible(record, particle):
             return float(particle.m())
     raise ValueError(f"the hard process of {process.file_prefix} has no particle {process.resonance}")
+
+
+def is_invisible(record: Any, particle: Any) -> bool:
+    """Whether a particle of a hard process decays to neutrinos."""
+    return record[particle.daughter1()].idAbs() in NEUTRINOS

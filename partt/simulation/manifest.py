@@ -16,7 +16,7 @@ from partt.errors import ConfigError, DataError, OutputError
 from partt.jobs.folder_lock import opened_folder, try_lock
 
 NAME = "simulation.json"
-GENERATION = 1  # of the simulation's code: raised when the same seed gives different jets
+GENERATION = 2  # of the simulation's code: raised when the same seed gives different jets
 
 
 class FileEntry(Record):

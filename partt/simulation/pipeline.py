@@ -9,9 +9,10 @@ from partt.data.jagged import Table, num_jets, take
 from partt.errors import NumericalError
 from partt.simulation.card import Detector
 from partt.simulation.detector.response import DetectorModel
+from partt.simulation.early_veto import JetWindow
 from partt.simulation.extra_branches import extra_branches
 from partt.simulation.generator import Generator
-from partt.simulation.jet_finding import find_jets
+from partt.simulation.jet_finding import ABS_ETA_MAX, find_jets
 from partt.simulation.jetclass_tree import jet_table
 from partt.simulation.processes import Process
 from partt.simulation.truth_labels import match_jets
@@ -46,7 +47,10 @@ def simulate_batches(
     generator_seed, detector_seed = seed.spawn(2)
     random = np.random.default_rng(detector_seed)
     generator = Generator(
-        process, int(generator_seed.generate_state(1)[0]), HARD_PT_FRACTION * selection.pt_min
+        process,
+        int(generator_seed.generate_state(1)[0]),
+        HARD_PT_FRACTION * selection.pt_min,
+        JetWindow(selection.pt_min, ABS_ETA_MAX),
     )
     model = DetectorModel(detector)
     while True:

@@ -14,7 +14,7 @@ import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -25,6 +25,7 @@ import partt
 from partt.config import Record, parse_record
 from partt.data.config.data_config import DataConfig
 from partt.data.jet_batch import Positions
+from partt.data.training_domain import Domain
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError, ParttError
 from partt.model.task_columns import SCORE, SOFTMAX, task_columns
@@ -38,6 +39,7 @@ SUFFIX = ".onnx"
 PRODUCER = "partt"
 FORMAT_VERSION = 2
 MAX_BYTES = 2**30
+MAX_MEMORY = 2**32  # bytes that all sessions of a process may use
 CONTROL_FLOW = {"If", "Loop", "Scan", "SequenceMap"}
 SUBGRAPHS = {5, 10}  # types of attributes: GRAPH, GRAPHS
 ROWS_PER_BATCH = 1024  # particles; fastest in onnxruntime on a CPU (benchmarks/bench_export.py)
@@ -59,6 +61,7 @@ class OnnxHeader(Record):
     tagger_sha256: str
     versions: dict[str, str]
     data_config: str
+    domain: Domain | None = None  # None: not known
 
     def to_metadata(self) -> dict[str, str]:
         """Return the header as strings."""
@@ -77,7 +80,7 @@ class OnnxHeader(Record):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class OnnxTagger(Tagger):
     """An exported tagger, ready to run."""
 
@@ -87,6 +90,7 @@ class OnnxTagger(Tagger):
     session: Any  # onnxruntime.InferenceSession
     contents: bytes  # of the file
     sha256: str  # of the contents
+    name: str = ""  # of the file it was loaded from
 
     library = "onnxruntime"
     file_suffix = SUFFIX
@@ -101,6 +105,11 @@ class OnnxTagger(Tagger):
         """The columns that `tag` makes its inputs of: branches, if the file computes the variables itself."""
         raw = self.header.inputs == "raw"
         return tuple(raw_branches(self.data_config)) if raw else self.data_config.input_names
+
+    @property
+    def domain(self) -> Domain | None:  # type: ignore[override]
+        """Which values the tagger was trained on; None: not known."""
+        return self.header.domain
 
     def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
         """Return scores and predictions of jets; `each` computes batches like `map`."""
@@ -234,12 +243,29 @@ def _check_outputs(path: Path, header: OnnxHeader, tasks: Sequence[Task], sessio
 
 
 def new_session(contents: bytes) -> Any:
-    """Return a session that computes on one thread at a time; several threads may use it."""
+    """Return a session that computes on one thread at a time; several threads may use it.
+
+    Operators such as Expand, Range and Tile make tensors of any size of a few numbers. What they allocate
+    when the file is run is bounded by MAX_MEMORY; constants are not computed in advance, which is not.
+    """
     onnxruntime = import_onnx("onnxruntime")
+    _bound_memory()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4  # fatal only: errors are raised
-    return onnxruntime.InferenceSession(contents, options, providers=["CPUExecutionProvider"])
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    return onnxruntime.InferenceSession(
+        contents, options, providers=["CPUExecutionProvider"], disabled_optimizers=["ConstantFolding"]
+    )
+
+
+@cache
+def _bound_memory() -> None:
+    """Register the allocator that all sessions of this process share."""
+    onnxruntime = import_onnx("onnxruntime")
+    kinds, places = onnxruntime.OrtAllocatorType, onnxruntime.OrtMemType
+    memory = onnxruntime.OrtMemoryInfo("Cpu", kinds.ORT_ARENA_ALLOCATOR, 0, places.DEFAULT)
+    onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg({"max_mem": MAX_MEMORY}))
 
 
 def fingerprint(model: Any) -> str:

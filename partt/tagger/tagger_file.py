@@ -35,6 +35,7 @@ from partt.data.config.sections import ShortText
 from partt.data.jagged import Column, Jagged, Table, jagged_fault, num_jets
 from partt.data.jet_batch import JetBatch, Positions, take_inputs
 from partt.data.packing import pack
+from partt.data.training_domain import Domain
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError
 from partt.jet_inputs import JetInputs
@@ -68,7 +69,7 @@ ROWS_PER_BATCH = {"cpu": 8192}
 ROWS_PER_BATCH_ELSEWHERE = 262_144
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TorchTagger(Tagger):
     """A torch network and the data config of its inputs."""
 
@@ -79,6 +80,8 @@ class TorchTagger(Tagger):
     tasks: tuple[Task, ...]  # what the outputs of the heads mean
     sha256: str = ""
     network_file: NetworkFile | None = None  # the user's own network, which the tagger file does not contain
+    domain: Domain | None = None  # which values it was trained on
+    name: str = ""  # of the file it was loaded from
 
     library = "torch"
     file_suffix = SUFFIX
@@ -142,7 +145,7 @@ class _TorchJets:
     @torch.inference_mode()
     def run(self, batch: Positions) -> BatchScores:
         """Return the scores of some of the jets."""
-        inputs = take_inputs(self.jets.inputs, batch).to(self.network.device)
+        inputs = take_inputs([self.jets.inputs], batch).to(self.network.device)
         embeddings = self.network.embed(inputs) if self.with_embeddings else None
         outputs = self.network(inputs) if embeddings is None else self.network.outputs(embeddings)
         scores = batch_scores(self.tagger, outputs)
@@ -181,6 +184,7 @@ class _Header(Record):
     data_config: str
     versions: dict[str, str]
     network_file: _NeededFile | None = None  # None: the network is known by its name
+    domain: Domain | None = None  # None: not known
 
 
 def new_tagger(
@@ -189,6 +193,8 @@ def new_tagger(
     reference_jets: Table,
     tasks: Sequence[Task] = (),
     network_file: NetworkFile | None = None,
+    *,
+    domain: Domain | None = None,
 ) -> TorchTagger:
     """Return a tagger with the versions of this installation; `reference_jets` are branches of a few jets.
 
@@ -201,7 +207,9 @@ def new_tagger(
         "python": platform.python_version(),
     }
     meanings = tuple(tasks) or (classes_task(len(data_config.class_names)),)
-    return TorchTagger(network, data_config, reference_jets, versions, meanings, network_file=network_file)
+    return TorchTagger(
+        network, data_config, reference_jets, versions, meanings, network_file=network_file, domain=domain
+    )
 
 
 def save_tagger(path: str | Path, tagger: TorchTagger) -> str:
@@ -225,6 +233,7 @@ def tagger_bytes(tagger: TorchTagger) -> tuple[bytes, str]:
         data_config=tagger.data_config.to_yaml(),
         versions=dict(tagger.versions),
         network_file=None if file is None else _NeededFile(name=file.path.name, sha256=file.sha256),
+        domain=tagger.domain,
     )
     tensors = with_prefix("weights.", tagger.network.state_dict())
     for name, column in tagger.reference_jets.items():
@@ -235,11 +244,11 @@ def tagger_bytes(tagger: TorchTagger) -> tuple[bytes, str]:
     tensors |= with_prefix("reference.outputs.", reference_outputs(tagger))
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = header.model_dump_json(exclude_none=True)
-    metadata = {"partt": text, "sha256": _sha256(text, tensors)}
-    return _in_order(safetensors.torch.save(tensors, metadata)), metadata["sha256"]
+    metadata = {"partt": text, "sha256": tensors_sha256(text, tensors)}
+    return sorted_keys(safetensors.torch.save(tensors, metadata)), metadata["sha256"]
 
 
-def _in_order(contents: bytes) -> bytes:
+def sorted_keys(contents: bytes) -> bytes:
     """Return a safetensors file with sorted keys: the library writes its metadata in random order."""
     size = int.from_bytes(contents[:8], "little")
     text = json.dumps(json.loads(contents[8 : 8 + size]), sort_keys=True, separators=(",", ":")).encode()
@@ -253,9 +262,9 @@ def read_tagger(path: Path, network_file: NetworkFile | None = None) -> TorchTag
     The file is checked, and the outputs of its reference jets are computed again. The code of `network_file`
     is run only if the tagger needs this very file; a tagger that needs one is not read without it.
     """
-    metadata, tensors = _read(path)
+    metadata, tensors = read_tensors(path)
     header = _read_header(path, metadata)
-    if _sha256(metadata["partt"], tensors) != metadata.get("sha256"):
+    if tensors_sha256(metadata["partt"], tensors) != metadata.get("sha256"):
         raise DataError(f"{path} is damaged: its contents do not match its sha256")
     data_config = parse_record(header.data_config, DataConfig, source=f"{path} (data config)")
     if list(data_config.class_names) != header.class_names:
@@ -270,7 +279,14 @@ def read_tagger(path: Path, network_file: NetworkFile | None = None) -> TorchTag
     reference_jets = _reference_columns(path, tensors, data_config)
     tasks = header.tasks or (classes_task(len(header.class_names)),)
     tagger = TorchTagger(
-        network, data_config, reference_jets, header.versions, tasks, metadata["sha256"], network_file
+        network,
+        data_config,
+        reference_jets,
+        header.versions,
+        tasks,
+        metadata["sha256"],
+        network_file,
+        header.domain,
     )
     _check_reference(path, tagger, expected)
     return tagger
@@ -303,7 +319,8 @@ def reference_inputs(tagger: TorchTagger) -> JetInputs:
 # --- reading; every fault becomes one clear message -----------------------------------------------------
 
 
-def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Return metadata and tensors of a safetensors file of bounded size."""
     require_regular(path, max_bytes=MAX_BYTES)
     try:
         with path.open("rb") as start:
@@ -327,6 +344,8 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 
 def _read_header(path: Path, metadata: Mapping[str, str]) -> _Header:
+    if "partt_ensemble" in metadata:
+        raise ConfigError(f"{path} is an ensemble of taggers: one of them is needed here")
     if "partt" not in metadata:
         raise DataError(f"{path} is a safetensors file, but not a tagger file of partt")
     try:
@@ -468,7 +487,7 @@ def _tensor(array: npt.NDArray[Any]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array))
 
 
-def _sha256(header: str, tensors: Mapping[str, Tensor]) -> str:
+def tensors_sha256(header: str, tensors: Mapping[str, Tensor]) -> str:
     """Return the sha256 of header, names, types, shapes and numbers, whatever their order in the file."""
     digest = hashlib.sha256(header.encode())
     for name, tensor in sorted(tensors.items()):

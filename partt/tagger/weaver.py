@@ -10,8 +10,9 @@ import torch
 from partt.atomic_files import atomic_path, refuse_foreign
 from partt.config import Record, parse_yaml, shipped_names
 from partt.data.config.data_config import DataConfig, branches_to_read, load_data_config
-from partt.data.files.tables import inspect_file
+from partt.data.files.lists import expand_files
 from partt.data.jagged import Table
+from partt.data.jet_files import open_jets
 from partt.data.made_up_jets import made_up_jets
 from partt.data.variables import read_variables
 from partt.errors import ConfigError, DataError
@@ -122,7 +123,7 @@ def _parsed(settings: Sequence[str]) -> dict[str, object]:
 
 def _reference_jets(config: DataConfig, name: str, jets: str | None) -> Table:
     if jets is not None:
-        file = inspect_file(jets, config.treename)
+        file = open_jets(expand_files([jets])[0], config)
         count = min(NUM_REFERENCE_JETS, file.num_entries)
         return read_variables(config, set(config.input_names), file, 0, count).branches
     made_up = made_up_jets()

@@ -5,19 +5,24 @@ from collections.abc import Sequence
 from partt.data.config.data_config import DataConfig
 from partt.data.files.lists import InputFile
 from partt.data.reading.jet_source import BadFilePolicy, open_files
-from partt.data.variables import name_classes, names_for
+from partt.data.variables import name_classes, names_for, require_branches
 from partt.errors import ConfigError
+from partt.tagger.tagger import Tagger
 from partt.training.job import ReadingOptions
 from partt.training.recipe import Recipe
 
 
 def with_class_names(
-    recipe: Recipe, config: DataConfig, files: Sequence[InputFile], reading: ReadingOptions
+    recipe: Recipe,
+    config: DataConfig,
+    files: Sequence[InputFile],
+    reading: ReadingOptions,
+    teacher: Tagger | None = None,
 ) -> DataConfig:
     """Return the config with names of its classes, if it has none but can have some.
 
-    The names are those of the recipe, or class_0, class_1, ... up to the largest class number in the files.
-    A recipe with regressions and without names takes everything as targets.
+    The names are those of the recipe or of the teacher, or class_0, class_1, ... up to the largest class
+    number in the files. A recipe with regressions and without names takes everything as targets.
     """
     if config.class_names:
         if recipe.class_names is not None:
@@ -26,9 +31,11 @@ def with_class_names(
     if recipe.class_names is None and recipe.tasks.regressions:
         return config
     policy = BadFilePolicy(reading.on_bad_file == "skip", reading.max_bad_fraction)
-    if recipe.class_names is not None:
-        return name_classes(config, (), recipe.class_names)
-    opened, _ = open_files(files, config, names_for(config.with_particle_labels(()), "train"), policy)
+    given = recipe.class_names or (() if teacher is None else teacher.class_names)
+    if given:
+        return name_classes(config, (), given)
+    names = names_for(config.with_particle_labels(()), "train")
+    opened, _ = open_files(files, config, lambda file: require_branches(config, names, file), policy)
     return name_classes(config, [file for _, file in opened])
 
 

@@ -13,6 +13,7 @@ from partt.data.jagged import Table
 from partt.data.jet_batch import JetBatch
 from partt.data.reading.batches import dead_readers_reported, ordered_batches, training_batches
 from partt.data.reading.jet_source import BadFile
+from partt.data.training_domain import Domain
 from partt.errors import ConfigError, DataError
 from partt.jobs.metrics_file import read_metrics
 from partt.jobs.stop_signals import SignalledError
@@ -25,12 +26,19 @@ from partt.training.distributed import World
 from partt.training.environment import describe_environment
 from partt.training.events import Ended, EpochEnded, Notice, Report, Started, StepDone, Validating
 from partt.training.guards import check_weights
-from partt.training.job import TrainingJob, jets_by_class, reference_jets, typical_jets
+from partt.training.job import TrainingJob, jets_by_class, reference_jets, training_domain, typical_jets
 from partt.training.learner import Learner, StepResult, make_learner, restore, snapshot, take_step
 from partt.training.metrics_log import MetricsLog
+from partt.training.objectives.objective import LOSS
 from partt.training.optimizers import lr_notices
 from partt.training.recipe import with_network_file
-from partt.training.run_folder import NETWORK_COPY, RunFolder, append_environment, start_or_resume
+from partt.training.run_folder import (
+    NETWORK_COPY,
+    RECIPE_COPY,
+    RunFolder,
+    append_environment,
+    start_or_resume,
+)
 from partt.training.schedules import rate_factor
 from partt.training.state import RunState, state_from_json
 from partt.training.steps import Steps, count_steps
@@ -56,6 +64,7 @@ class FitResult:
     state: RunState
     stopped: bool  # by a signal, before the end
     run_folder: Path
+    metric: str = LOSS.name  # of `state.best_value`
 
     @property
     def tagger(self) -> Path:
@@ -83,6 +92,7 @@ def fit(
     steps = count_steps(job.recipe, job.train_index, world.size)
     learner = make_learner(job, world, machine.device, initial_weights)
     jets = reference_jets(job.train, job.train_index, job.objective.tasks) if world.is_first else {}
+    domain = training_domain(job.train, job.train_index) if world.is_first else None
     size: Mapping[str, float] = {}
     if world.is_first:
         try_network_file(learner, jets)
@@ -99,13 +109,13 @@ def fit(
             report(Notice(text))
         report(_started(learner, steps, state, size))
     with MetricsLog(folder, state) if world.is_first else nullcontext() as log:
-        run = _Run(job, learner, steps, folder, machine, log, jets, report, should_stop)
+        run = _Run(job, learner, steps, folder, machine, log, jets, domain, report, should_stop)
         with dead_readers_reported():
             state, stopped = _train(run, state)
     if world.is_first and not stopped:
         draw_curves(read_metrics(folder.metrics, "epoch"), folder.curves)
     report(Ended(stopped, state.step, job.metric.name, state.best_value, state.best_epoch, folder.tagger))
-    return FitResult(state, stopped, folder.path)
+    return FitResult(state, stopped, folder.path, job.metric.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +129,7 @@ class _Run:
     machine: Machine
     log: MetricsLog | None  # in the first process only
     reference_jets: Table  # for the tagger file; in the first process only
+    domain: Domain | None  # likewise
     report: Report
     should_stop: Callable[[], bool]
 
@@ -212,11 +223,11 @@ def _validate(run: _Run) -> tuple[MetricValues, int] | None:
         on_notice=lambda text: run.report(Notice(text)),
         should_stop=run.should_stop_waiting,
     )
-    learner = run.learner
-    machine.world.broadcast_buffers(learner.network)
+    result = run.learner.result
+    machine.world.broadcast_buffers(result.network)
     try:
         return validate(
-            learner.network, learner.objective, _counted(run, batches), machine.world, run.should_stop
+            result.network, result.objective, _counted(run, batches), machine.world, run.should_stop
         )
     except SignalledError:
         return None
@@ -252,9 +263,14 @@ def _end_epoch(run: _Run, state: RunState, validation: MetricValues, num_jets: i
         check_weights(run.learner.network, state.step, lr)
         run.folder.keep_lock()
         if is_best:
-            job, network = run.job, run.learner.network
+            job, network = run.job, run.learner.result.network
             tagger = new_tagger(
-                network, job.train.config, run.reference_jets, job.objective.tasks, job.network_file
+                network,
+                job.train.config,
+                run.reference_jets,
+                job.objective.tasks,
+                job.network_file,
+                domain=run.domain,
             )
             save_tagger(run.folder.tagger, tagger)
         values = {
@@ -327,12 +343,24 @@ def _prepare_folder(
 ) -> None:
     recipe, file = job.recipe.replace(data_config="data_config.yaml"), job.network_file
     texts = {
-        "recipe.yaml": (recipe if file is None else with_network_file(recipe, file.path.name)).to_yaml(),
+        RECIPE_COPY: (recipe if file is None else with_network_file(recipe, file.path.name)).to_yaml(),
         "data_config.yaml": job.train.config.to_yaml(),
     }
     if file is not None:
         texts[NETWORK_COPY] = file.text
-    start_or_resume(folder, job.definition(machine.world.size), texts, {"network": size}, resume=resume)
+
+    def epochs_done() -> int:
+        newest = load_newest(folder.checkpoints, lambda _damage: None)
+        return 0 if newest is None else state_from_json(newest.values["state"]).epoch
+
+    start_or_resume(
+        folder,
+        job.definition(machine.world.size),
+        texts,
+        {"network": size},
+        resume=resume,
+        epochs_done=epochs_done,
+    )
     append_environment(folder, describe_environment(machine.device, machine.world.size))
 
 

@@ -19,6 +19,7 @@ from partt.data.reading.jet_index import JetIndex, build_index, build_indexes
 from partt.data.reading.jet_source import JetSource, open_source
 from partt.data.reading.read_plan import Chunk, spread_jets
 from partt.data.reading.splitting import Split
+from partt.data.training_domain import Domain, domain_values, measure_domain
 from partt.data.variables import Variables, read_variables, require_branches, select, targets_of
 from partt.errors import ConfigError, DataError, ParttError, without_secrets
 from partt.jet_inputs import JetInputs
@@ -27,16 +28,19 @@ from partt.model.network import Network
 from partt.model.network_file import NetworkCode, NetworkFile
 from partt.model.registry import build_network, network_config, network_kind
 from partt.model.tasks import Task
+from partt.tagger.tagger import Tagger
 from partt.tagger.weaver_inputs import weaver_inputs
 from partt.training.objectives.classification import Classification
 from partt.training.objectives.file_loss import FileLoss
 from partt.training.objectives.objective import Metric, Objective
 from partt.training.objectives.tasks_of_recipe import Targets, make_objective, with_fitted_scales
-from partt.training.recipe import Recipe, Tasks
+from partt.training.recipe import DistillationChoice, Recipe, Tasks
+from partt.training.teacher import make_teacher
 
 NUM_REFERENCE_JETS = 8
 NUM_TYPICAL_JETS = 128
 NUM_FIT_JETS = 10_000  # to which scales of targets are fitted
+NUM_DOMAIN_CHUNKS, NUM_DOMAIN_JETS = 20, 500  # that the training domain is measured with: jets of a chunk
 NOT_DECISIVE = {"data_config", "checkpoint_minutes", "keep_checkpoints"}  # keys of a recipe
 
 
@@ -53,6 +57,7 @@ class TrainingJob:
     objective: Objective
     initial_tagger: str = ""  # sha256 of the tagger to start from
     network_code: NetworkCode | None = None  # of a network file
+    teacher: str = ""  # sha256 of the tagger that is learned from
 
     @property
     def network_file(self) -> NetworkFile | None:
@@ -94,6 +99,7 @@ class TrainingJob:
             "objective": type(self.objective).__name__,
             "processes": num_processes,
             "initial_tagger": self.initial_tagger,
+            "teacher": self.teacher,
             "network_file": None if file is None else {"name": file.path.name, "sha256": file.sha256},
             "data_config": yaml.safe_load(self.train.config.to_yaml()),
             "train": _files(self.train, self.train_index),
@@ -112,8 +118,12 @@ def with_defaults(definition: dict[str, Any]) -> dict[str, Any]:
         }
     except (ParttError, ValidationError, KeyError, TypeError, AttributeError):
         return definition  # the comparison shows what is wrong with it
+    if definition.get("initial_tagger") and "standardisation" not in definition["recipe"].get(
+        "fine_tuning", {}
+    ):
+        recipe["fine_tuning"]["standardisation"] = "config"  # as runs were before there was a choice
     kept = {key: value for key, value in recipe.items() if key not in NOT_DECISIVE}
-    added = {"objective": Classification.__name__, "network_file": None}
+    added = {"objective": Classification.__name__, "network_file": None, "teacher": ""}
     return {**added, **definition, **files, "recipe": kept, "data_config": yaml.safe_load(config.to_yaml())}
 
 
@@ -138,17 +148,25 @@ def open_job(
     objective: Objective | None = None,
     initial_tagger: str = "",
     network_code: NetworkCode | None = None,
+    teacher: Tagger | None = None,
     progress: Progress | None = None,
 ) -> TrainingJob:
     """Open and index all files; `validation`: files, or the fraction of the training entries to set aside.
 
     Scales and weights that the config leaves to a fit are fitted to the training files. The default objective
-    is that of the recipe's tasks, or the loss of the network file if that has one.
+    is that of the recipe's tasks, or the loss of the network file if that has one. A `teacher` gives jets
+    soft labels, which the objective of the recipe then learns.
     """
+    if teacher is not None:
+        recipe = recipe.replace(distillation=recipe.distillation or DistillationChoice())
+    elif recipe.distillation is not None:
+        raise ConfigError("distillation: there is no teacher; give one with --teacher, or remove this key")
+    labeller = None if teacher is None else make_teacher(teacher, config.class_names)
     reading = reading or ReadingOptions()
     objective = objective or _file_loss(recipe, config, network_code)
     is_from_recipe = objective is None
     objective = objective or make_objective(recipe, config)
+    needs_labels = objective.needs_labels
     recipe = recipe.replace(metric=objective.metric(recipe.metric).name)
     config = config.with_particle_labels(objective.particle_labels)  # others need not be in the files
 
@@ -161,6 +179,8 @@ def open_job(
             on_bad_file=reading.on_bad_file,
             max_bad_fraction=reading.max_bad_fraction,
             cache=reading.cache,
+            needs_labels=needs_labels,
+            teacher=labeller,
             progress=progress,
         )
 
@@ -195,6 +215,7 @@ def open_job(
         objective,
         initial_tagger,
         network_code,
+        "" if labeller is None else labeller.tagger.sha256,
     )
     objective.check_validation(validation_index, job.metric.name)
     return job
@@ -207,6 +228,8 @@ def _file_loss(recipe: Recipe, config: DataConfig, code: NetworkCode | None) -> 
     path, weights = code.file.path, config.weights
     if recipe.label_smoothing:
         raise ConfigError(f"label_smoothing: {path} has a loss of its own; remove this key, or get_loss")
+    if recipe.distillation is not None:
+        raise ConfigError(f"--teacher: {path} has a loss of its own; remove its get_loss")
     if recipe.tasks != Tasks():
         raise ConfigError(f"tasks: {path} has a loss of its own; remove this key, or get_loss")
     has_weights = weights is not None and (weights.use_precomputed_weights or recipe.reweighting == "loss")
@@ -214,7 +237,9 @@ def _file_loss(recipe: Recipe, config: DataConfig, code: NetworkCode | None) -> 
 
 
 def jets_by_class(source: JetSource, index: JetIndex) -> dict[str, int]:
-    """Return the number of jets of each class."""
+    """Return the number of jets of each class; none if there are no labels."""
+    if not source.has_labels:
+        return {}
     return dict(zip(source.config.class_names, index.class_counts.sum(axis=0).tolist(), strict=True))
 
 
@@ -254,6 +279,27 @@ def typical_jets(source: JetSource, index: JetIndex) -> JetInputs:
     if not jets:
         raise DataError("the first file of every sample is bad; `partt check` shows why")
     return concatenate(jets).inputs
+
+
+def training_domain(source: JetSource, index: JetIndex) -> Domain:
+    """Measure the inputs of some selected jets, spread over samples, classes and files."""
+    by_stratum: dict[str, list[Chunk]] = {}
+    for chunk in index.chunks:
+        if chunk.num_jets:
+            by_stratum.setdefault(chunk.stratum, []).append(chunk)
+    per_stratum = -(-NUM_DOMAIN_CHUNKS // max(len(by_stratum), 1))
+    parts, num_jets = [], 0
+    for chunks in by_stratum.values():
+        for chunk in chunks[:: -(-len(chunks) // per_stratum)]:
+            try:
+                found = _first_jets(source, chunk, NUM_DOMAIN_JETS)
+            except DataError:
+                if not source.on_bad_file.skip:
+                    raise
+                continue
+            parts.append(domain_values(source.config, found))
+            num_jets += found.num_jets
+    return measure_domain(parts, num_jets)
 
 
 def _some_targets(source: JetSource, index: JetIndex) -> Targets:

@@ -15,6 +15,7 @@ from partt.data.jet_batch import JetBatch
 from partt.model.cpu.allocator import keep_freed_memory
 from partt.model.network import Network
 from partt.model.state_dicts import with_prefix, without_prefix
+from partt.training.averaging import decay_at, new_average, update_average
 from partt.training.checkpoints import (
     Checkpoint,
     optimizer_numbers,
@@ -26,7 +27,14 @@ from partt.training.distributed import World
 from partt.training.guards import check_gradient, check_loss, checked_inputs
 from partt.training.job import TrainingJob
 from partt.training.objectives.objective import Losses, Objective
-from partt.training.optimizers import freeze, make_optimizer, set_learning_rate
+from partt.training.optimizers import (
+    TrainedBackbone,
+    freeze,
+    make_optimizer,
+    set_learning_rate,
+    trained_backbone,
+)
+from partt.training.schedules import backbone_factor
 
 
 class LossOfBatch(nn.Module):
@@ -53,11 +61,18 @@ class Learner:
     network: Network
     loss_of_batch: nn.Module  # LossOfBatch, with several processes inside DistributedDataParallel
     optimizer: torch.optim.Optimizer
+    backbone: TrainedBackbone  # which the first steps may leave as it is
+    average: LossOfBatch | None = None  # of the weights, if the recipe asks for one
 
     @property
     def objective(self) -> Objective:
         """What is learned."""
         return self.job.objective
+
+    @property
+    def result(self) -> LossOfBatch:
+        """Network and objective to validate and save: with the average of the weights, if there is one."""
+        return self.average or LossOfBatch(self.network, self.objective)
 
 
 @dataclass(frozen=True)
@@ -95,13 +110,16 @@ def make_learner(
             if not name.startswith("heads.") or (name in drawn and drawn[name].shape == tensor.shape)
         }
         restore_weights(network, {**drawn, **given})
-    loss_of_batch: nn.Module = LossOfBatch(network, objective).to(device).train()
+    both = LossOfBatch(network, objective).to(device).train()
+    loss_of_batch: nn.Module = both
     freeze(network, recipe.fine_tuning.freeze)
     optimizer = make_optimizer(network, recipe.optimizer, recipe.fine_tuning, objective.parameters())
     if world.size > 1:
         loss_of_batch = DistributedDataParallel(loss_of_batch)
     torch.manual_seed((for_steps + world.rank) % 2**64)
-    return Learner(job, world, device, network, loss_of_batch, optimizer)
+    average = None if recipe.ema is None else new_average(both)
+    backbone = trained_backbone(network)
+    return Learner(job, world, device, network, loss_of_batch, optimizer, backbone, average)
 
 
 def take_step(
@@ -109,7 +127,10 @@ def take_step(
 ) -> StepResult:
     """Take one step of the optimizer; NaN or infinity is an error before it reaches the weights."""
     recipe = learner.job.recipe
-    set_learning_rate(learner.optimizer, lr)
+    factor = backbone_factor(recipe.fine_tuning, step)
+    set_learning_rate(learner.optimizer, lr, factor)
+    if recipe.fine_tuning.freeze_steps:  # DistributedDataParallel waits for the gradients of all parameters
+        learner.backbone.hold(is_held=factor == 0, needs_gradients=learner.world.size > 1)
     learner.optimizer.zero_grad(set_to_none=True)
     num_jets = 0
     sums: dict[str, Tensor] = {}
@@ -125,12 +146,17 @@ def take_step(
             (losses.loss / accumulate).backward()  # type: ignore[no-untyped-call]
         num_jets += len(batch)
         sums = {name: sums.get(name, 0.0) + value for name, value in losses.sums.items()}
+    if factor == 0:
+        learner.backbone.forget_gradients()
     parameters = [parameter for parameter in learner.loss_of_batch.parameters() if parameter.grad is not None]
     norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
     check_gradient(norm, step, lr)
     if recipe.clip_norm is not None:
         nn.utils.clip_grads_with_norm_(parameters, recipe.clip_norm, norm)
     learner.optimizer.step()
+    if learner.average is not None and recipe.ema is not None:
+        now = LossOfBatch(learner.network, learner.objective)
+        update_average(learner.average, now, decay_at(recipe.ema.decay, step))
     return StepResult(num_jets, _to_floats(sums), waiting)
 
 
@@ -140,6 +166,8 @@ def snapshot(learner: Learner, values: Mapping[str, Any]) -> Checkpoint:
     tensors = with_prefix("network/", learner.network.state_dict())
     tensors |= with_prefix("objective/", learner.objective.state_dict())
     tensors |= with_prefix("optimizer/", optimizer_tensors(learner.optimizer))
+    if learner.average is not None:
+        tensors |= with_prefix("average/", learner.average.state_dict())
     for rank, states in enumerate(random_states):
         tensors |= with_prefix(f"random/{rank}/", states)
     copies = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
@@ -150,6 +178,8 @@ def restore(learner: Learner, checkpoint: Checkpoint) -> None:
     """Restore a new learner from a checkpoint."""
     restore_weights(learner.network, without_prefix("network/", checkpoint.tensors))
     restore_weights(learner.objective, without_prefix("objective/", checkpoint.tensors))
+    if learner.average is not None:
+        restore_weights(learner.average, without_prefix("average/", checkpoint.tensors))
     restore_optimizer(
         learner.optimizer, without_prefix("optimizer/", checkpoint.tensors), checkpoint.values["optimizer"]
     )

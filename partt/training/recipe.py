@@ -19,6 +19,7 @@ from partt.model.tasks import PerClass, Quantiles
 from partt.regular_files import read_bounded
 
 Count = Annotated[int, Field(ge=1, le=10**12)]
+NumSteps = Annotated[int, Field(ge=0, le=10**12)]
 NumJets = Annotated[int, Field(ge=1, le=2**20)]  # that are in memory together
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -95,7 +96,7 @@ class ScheduleChoice(Record):
     name: Literal["constant", "flat_decay", "flat_cosine", "flat_linear", "steps", "cosine", "one_cycle"] = (
         "constant"
     )
-    warmup_steps: Annotated[int, Field(ge=0, le=10**12)] = 0
+    warmup_steps: NumSteps = 0
     """steps in which the rate rises linearly from zero; not for one_cycle, which starts with a rise"""
     flat_fraction: Fraction = 0.7
     """flat_decay: fraction of the epochs before the decay; flat_cosine and flat_linear: of the steps"""
@@ -118,12 +119,35 @@ class ScheduleChoice(Record):
 
 
 class FineTuning(Record):
-    """Learning rate of the last layer, and frozen parameters, for runs that start from another tagger."""
+    """Learning rates, frozen parameters and standardisation of runs that start from another tagger."""
 
     head_lr_factor: PositiveFloat = 1.0
     """learning rate of the last layer, relative to the other layers"""
     freeze: Patterns = ()
     """parameters that stay fixed: shell patterns of names, such as particle_embedding.*"""
+    freeze_steps: NumSteps = 0
+    """steps in which only the heads are trained: the backbone stays fixed, its BatchNorm statistics too"""
+    catch_up_steps: NumSteps = 0
+    """steps after these in which the learning rate of the backbone rises linearly to its own"""
+    standardisation: Literal["tagger", "config"] = "tagger"
+    """centre, scale and limits of the inputs: those of the tagger to start from, or of the data config"""
+
+
+class EmaChoice(Record):
+    """An exponential moving average of the weights, which validation and the tagger use instead of them."""
+
+    decay: Annotated[float, Field(gt=0, lt=1)] = 0.999
+    """average = decay x average + (1 - decay) x weights after each step; less in the first steps, where it is
+    (1 + step) / (10 + step)"""
+
+
+class DistillationChoice(Record):
+    """The loss with a teacher: (1 - label_weight) T² KL(teacher || student) + label_weight cross entropy."""
+
+    temperature: PositiveFloat = 4.0
+    """T, by which the logits of both are divided; the larger, the more the classes with small scores count"""
+    label_weight: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """0: the scores of the teacher are all that is learned, and files need no labels"""
 
 
 class ClassificationTask(Record):
@@ -218,6 +242,8 @@ class Recipe(Record):
     optimizer: OptimizerChoice
     schedule: ScheduleChoice = ScheduleChoice()
     tasks: Tasks = Tasks()
+    distillation: DistillationChoice | None = None
+    """how the classes are learned from a teacher; null: with --teacher the defaults, otherwise from labels"""
     batch_size: NumJets = 512
     """jets per step of the optimizer, over all processes"""
     accumulate: NumJets = 1
@@ -235,12 +261,15 @@ class Recipe(Record):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     clip_norm: PositiveFloat | None = None
     """maximum norm of the gradient"""
+    ema: EmaChoice | None = None
+    """null: no average of the weights; {}: one with the defaults"""
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: mixed precision, on a GPU"""
     metric: str | None = None
     """metric of the validation jets that chooses the best epoch: accuracy (default), auc or loss; with
     regressions loss (default), accuracy, auc, and NAME_loss, NAME_bias or NAME_width of a regression; also
-    NAME_loss and NAME_accuracy of classes of particles"""
+    NAME_loss and NAME_accuracy of classes of particles; with a teacher loss (default), agreement with its
+    class of the highest score, accuracy and auc"""
     patience: Count | None = None
     """stop after this many epochs without improvement"""
     checkpoint_minutes: NonNegativeFloat = 10.0

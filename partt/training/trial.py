@@ -35,6 +35,9 @@ def try_network_file(learner: Learner, jets: Table) -> None:
     batch = pack(config, variables, labels=labels, targets=targets)  # inputs of bad jets are 0
     of_particles = {name: _first_class(batch, label) for name, label in config.particle_labels.items()}
     batch = replace(batch, particle_labels=of_particles)
+    if job.train.teacher is not None:
+        soft_labels = torch.zeros(len(places), len(config.class_names)).log_softmax(dim=1)
+        batch = replace(batch, soft_labels=soft_labels)
     with blamed_on(job.network_file.path), torch.random.fork_rng(devices=[]):
         loss = objective(network.train(), batch).loss
         loss.backward()

@@ -25,6 +25,7 @@ TRAINED = {
     "part_xs": NO_DROPOUT,
     "part_v2": {**SMALL_PART, "pair_widths": (16, 16)},
     "part_v3": {**SMALL_PART, "pair_widths": (16, 16), "drop_path": 0.0},
+    "slim_xs": {"num_blocks": 2},
     "mlp": {"widths": (16, 16), "dropout": 0.0},
     "particlenet": {"convolutions": ((8, 8), (16, 16)), "hidden_width": 16, "dropout": 0.0},
     "pfn": {},

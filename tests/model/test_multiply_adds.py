@@ -31,6 +31,14 @@ def test_a_block_of_the_particle_transformer(num_pairs):
     assert three - two == 6 * (20 * (4 * 16 * 16 + 2 * 16 * 32) + 2 * 20 * 20 * 16)
 
 
+def test_a_block_of_slim():
+    """Four components of each vector channel, and the scalars; 4 tokens beside the particles."""
+    inputs = packed_jets([20] * 6)
+    two, three = (count_multiply_adds(small_network("slim_m", num_blocks=n), inputs) for n in (2, 3))
+    vectors, scalars = 4 * 4 * 4 * (3 + 1 + 3 * 2 + 2), 16 * 16 * (3 + 1 + 2 * 2 + 2)
+    assert three - two == 6 * 24 * (vectors + scalars + 2 * 24 * (4 * 4 + 16))
+
+
 def test_counting_changes_nothing():
     network = small_network().train()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}

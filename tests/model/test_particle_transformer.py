@@ -373,7 +373,12 @@ def test_a_users_network_is_found_by_its_entry_point(monkeypatch):
 
 def test_missing_inputs_are_named():
     jets = with_particles(packed_jets((3, 4)), momenta=None, points=None)
-    for name, message in (("part", "pf_vectors"), ("gru", "pf_vectors"), ("particlenet", "pf_points")):
+    for name, message in (
+        ("part", "pf_vectors"),
+        ("slim_xs", "pf_vectors"),
+        ("gru", "pf_vectors"),
+        ("particlenet", "pf_points"),
+    ):
         with pytest.raises(ConfigError, match=message):
             small_network(name, jets)
     for name in ("part_plain", "pfn", "pcnn"):
@@ -393,7 +398,7 @@ def test_networks_of_several_collections_name_what_one_of_them_lacks():
     two = InputShape(
         {"pf": CollectionShape(7, has_momenta=True, num_coordinates=2), "sv": CollectionShape(3)}
     )
-    for name, message in (("part", "sv_vectors"), ("particlenet", "sv_points")):
+    for name, message in (("part", "sv_vectors"), ("slim_s", "sv_vectors"), ("particlenet", "sv_points")):
         with pytest.raises(ConfigError, match=message):
             registry.build_network(name, registry.network_config(name), two, {"classes": 2})
 

@@ -20,6 +20,7 @@ from partt.training.distributed import World, connected, world_from_environment
 from partt.training.fit import Machine, fit
 from partt.training.run_folder import RunFolder
 from partt.training.steps import count_steps
+from small_networks import SMALL_SLIM
 from training_jobs import TINY_RECIPE, run_job, tiny_job
 
 
@@ -64,11 +65,12 @@ def test_two_processes_leave_one_run(jet_file, tmp_path):
         run_job(job, tmp_path, resume=True)
 
 
-def test_two_processes_compute_the_gradient_of_the_whole_batch(jet_file, tmp_path):
+@pytest.mark.parametrize("model", [{"name": "pfn"}, {"name": "slim_m", "settings": SMALL_SLIM}])
+def test_two_processes_compute_the_gradient_of_the_whole_batch(jet_file, tmp_path, model):
     """Without BatchNorm and dropout, and with a batch that is a whole pass, the share of each does not matter."""
     num_jets = tiny_job(jet_file).train_index.num_jets
     assert num_jets % 2 == 0
-    settings = {"model": {"name": "pfn"}, "batch_size": num_jets, "steps": 3, "epochs": None}
+    settings = {"model": model, "batch_size": num_jets, "steps": 3, "epochs": None}
     job = tiny_job(jet_file, **settings, optimizer={"name": "ranger", "lr": 1e-2})
     run_job(job, tmp_path / "one")
     assert run_two(job, tmp_path / "two") == [0, 0]

@@ -16,6 +16,7 @@ from partt.training.events import EpochEnded, Notice, Started, StepDone, Validat
 from partt.training.objectives.classification import Classification
 from partt.training.recipe import load_recipe
 from partt.training.run_folder import RunFolder, locked_run_folder
+from small_networks import SMALL_SLIM
 from training_jobs import run_job, stop_after, tiny_job, tiny_recipe
 
 TIMES = {"seconds"}
@@ -96,18 +97,19 @@ def test_same_seed_same_weights_other_seed_others(jet_file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "schedule"),
+    ("optimizer", "schedule", "changes"),
     [
-        ("ranger", "constant"),
-        ("ranger", "flat_decay"),
-        ("ranger", "cosine"),
-        ("ranger", "one_cycle"),
-        ("adamw", "flat_cosine"),
-        ("adam", "flat_linear"),
-        ("sgd", "steps"),
+        ("ranger", "constant", {}),
+        ("ranger", "flat_decay", {}),
+        ("ranger", "cosine", {}),
+        ("ranger", "one_cycle", {}),
+        ("adamw", "flat_cosine", {}),
+        ("adamw", "one_cycle", {"model": {"name": "slim_m", "settings": SMALL_SLIM}}),
+        ("adam", "flat_linear", {}),
+        ("sgd", "steps", {}),
     ],
 )
-def test_resuming_in_the_middle_of_an_epoch_is_exact(jet_file, tmp_path, optimizer, schedule):
+def test_resuming_in_the_middle_of_an_epoch_is_exact(jet_file, tmp_path, optimizer, schedule, changes):
     extra = {"momentum": 0.9} if optimizer == "sgd" else {}
     factors = {"heads": 2.0, "blocks": 0.5}
     job = tiny_job(
@@ -118,6 +120,7 @@ def test_resuming_in_the_middle_of_an_epoch_is_exact(jet_file, tmp_path, optimiz
         accumulate=2,
         clip_norm=1.0,
         epochs=2,
+        **changes,
     )
     run_job(job, tmp_path / "whole")
     assert run_job(job, tmp_path / "parts", should_stop=stop_after(4)).stopped
@@ -176,6 +179,22 @@ def test_a_finished_run_resumes_to_nothing(jet_file, tmp_path):
     result = run_job(job, tmp_path, resume=True)
     assert (result.state.step, result.stopped) == (6, False)
     assert all(torch.equal(tensor, before[name]) for name, tensor in tensors_of(tmp_path).items())
+
+
+def test_a_finished_run_goes_on_with_more_epochs(jet_file, tmp_path):
+    """Not before it is finished, and not with another change."""
+    stopped = run_job(tiny_job(jet_file, epochs=2), tmp_path, should_stop=stop_after(8))
+    assert stopped.state.epoch == 0
+    with pytest.raises(ConfigError, match="recipe.epochs: 2 before, 3 now"):
+        run_job(tiny_job(jet_file, epochs=3), tmp_path, resume=True)
+    run_job(tiny_job(jet_file, epochs=2), tmp_path, resume=True)
+    with pytest.raises(ConfigError, match="recipe.optimizer.lr"):
+        run_job(tiny_job(jet_file, epochs=3, optimizer={"lr": 0.5}), tmp_path, resume=True)
+    longer = run_job(tiny_job(jet_file, epochs=3), tmp_path, resume=True)
+    assert (longer.state.epoch, longer.state.step) == (3, 18)
+    assert "epochs: 3" in (tmp_path / "recipe.yaml").read_text()
+    with pytest.raises(ConfigError, match="recipe.epochs: 3 before, 2 now"):
+        run_job(tiny_job(jet_file, epochs=2), tmp_path, resume=True)
 
 
 def test_accumulation_computes_the_same_gradient(jet_file, tmp_path):

@@ -27,6 +27,7 @@ from partt.data.config.input_groups import (
     by_collection,
     collection_of,
 )
+from partt.data.config.input_map import NONE, InputMap, asked_input_map, shipped_input_map
 from partt.data.config.labels import Labels, ParticleLabels, Targets
 from partt.data.config.sections import (
     Bucketing,
@@ -59,11 +60,19 @@ __all__ = [
     "Weights",
     "branches_to_read",
     "load_data_config",
+    "with_input",
 ]
 
 
 def _none_as_empty(value: Any) -> Any:
     return {} if value is None else value
+
+
+def _input_map(value: Any) -> Any:
+    try:
+        return shipped_input_map(value) if isinstance(value, str) else value
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
 
 
 Empty = BeforeValidator(_none_as_empty)
@@ -75,6 +84,9 @@ class DataConfig(Record):
 
     treename: Name | None = None
     """the tree to read; needed only if a file has more than one"""
+    input: Annotated[InputMap | None, BeforeValidator(_input_map)] = None
+    """how the entries of files become jets, if they are events: the name of a shipped input map, or its keys;
+    null: every entry is a jet"""
     selection: Selection = None
     """which jets to use, a formula of variables with one value per jet; null: all"""
     test_time_selection: Selection = None
@@ -355,6 +367,14 @@ class _Dumper(yaml.SafeDumper):
 def load_data_config(name_or_path: str) -> DataConfig:
     """Load a shipped data config by name, or any data config by path."""
     return load_record(shipped_file("data_configs", name_or_path), DataConfig)
+
+
+def with_input(config: DataConfig, asked: InputMap | str | None) -> DataConfig:
+    """Return the config with the input map that is asked for; None: with its own, "none": without one."""
+    found = asked_input_map(asked)
+    if found is None or found == config.input:
+        return config
+    return config.replace(input=None if found == NONE else found)
 
 
 def branches_to_read(config: DataConfig, names: Iterable[str]) -> set[str]:

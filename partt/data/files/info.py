@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from partt.config import did_you_mean
-from partt.data.jagged import Column, Jagged
+from partt.data.jagged import AnyColumn, Jagged
 from partt.errors import DataError
 
 MAX_ENTRIES = 2**32
@@ -21,7 +21,7 @@ class FileInfo:
     url: str
     tree: str  # with a cycle only if one was requested; "" for parquet
     num_entries: int
-    branches: Mapping[str, str]  # "float32", "float32[]" for jagged; anything else cannot be read
+    branches: Mapping[str, str]  # "float32", "float32[]" for jagged, "float32[][]" (through input maps only)
     chunks: tuple[tuple[int, int], ...]  # consecutive entry ranges that together cover all entries
     identity: str  # changes when the file changes
 
@@ -30,12 +30,17 @@ class FileInfo:
         """File and tree, for messages."""
         return f"{self.url}: tree {self.tree!r}" if self.tree else self.url
 
+    def hint(self, name: str) -> str:
+        """Say what may be meant by a branch that the file lacks."""
+        return did_you_mean(name, list(self.branches))
+
 
 def make_chunks(boundaries: Iterable[int], max_chunk: int) -> tuple[tuple[int, int], ...]:
     """Turn boundaries, from 0 to the number of entries, into ranges of at most `max_chunk` entries.
 
-    Ranges end at boundaries, except where two boundaries are more than `max_chunk` apart: such a range is
-    cut into equal parts. Impossible boundaries are a ValueError.
+    Ranges end at boundaries. Where two boundaries are further apart, a range has up to half as many entries
+    more, and is cut into equal parts beyond that: all of a basket is decompressed for each of its parts.
+    Impossible boundaries are a ValueError.
     """
     chunks: list[tuple[int, int]] = []
     edges = sorted(set(boundaries))  # parquet may have row groups without rows
@@ -45,23 +50,26 @@ def make_chunks(boundaries: Iterable[int], max_chunk: int) -> tuple[tuple[int, i
         if chunks and last - chunks[-1][0] <= max_chunk:
             chunks[-1] = (chunks[-1][0], last)
             continue
-        parts = -(-(last - first) // max_chunk)
+        parts = -(-(last - first) // (max_chunk * 3 // 2))
         cuts = [first + (last - first) * part // parts for part in range(parts + 1)]
         chunks.extend(pairwise(cuts))
     return tuple(chunks)
 
 
-def check_request(info: FileInfo, branches: Sequence[str], start: int, stop: int | None) -> int:
+def check_request(
+    info: FileInfo, branches: Sequence[str], start: int, stop: int | None, *, nested: bool = False
+) -> int:
     """Raise an error unless a file has the requested branches and entries; return the entry to stop at."""
     for branch in branches:
         if branch not in info.branches:
             some = ", ".join(sorted(info.branches)[:5]) or "none"
             hint = did_you_mean(branch, list(info.branches)) or f"; some of its branches: {some}"
             raise DataError(f"{info.where} has no branch {branch!r}{hint}")
-        if not is_number_type(info.branches[branch]):
+        kind = info.branches[branch]
+        if not is_number_type(kind.removesuffix("[]") if nested and kind.endswith("[][]") else kind):
             raise DataError(
-                f"{info.where}: branch {branch!r} has type {info.branches[branch]}; "
-                "only numbers, bools and lists of them can be read"
+                f"{info.where}: branch {branch!r} has type {kind}; only numbers, bools and lists of them can "
+                "be read" + ("; lists of lists need an input map (--input)" * kind.endswith("[][]"))
             )
     if stop is None:
         stop = info.num_entries
@@ -87,10 +95,10 @@ def is_number_type(type_name: str) -> bool:
         return False
 
 
-def share_offsets(columns: Mapping[str, Column]) -> dict[str, Column]:
+def share_offsets(columns: Mapping[str, AnyColumn]) -> dict[str, AnyColumn]:
     """Let jagged columns of equal lengths share one offsets array, so that comparing them costs nothing."""
     known: list[np.ndarray] = []
-    shared: dict[str, Column] = {}
+    shared: dict[str, AnyColumn] = {}
     for name, column in columns.items():
         if isinstance(column, Jagged):
             offsets = next((same for same in known if np.array_equal(same, column.offsets)), None)

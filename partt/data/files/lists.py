@@ -1,4 +1,4 @@
-"""File arguments (NAME:GLOB, @LIST, URL) -> input files."""
+"""File arguments (NAME:GLOB, FILE.root:TREE, @LIST, URL) -> input files."""
 
 import glob
 import os
@@ -17,23 +17,29 @@ MAX_LIST_BYTES = 100_000_000
 _NAMED = re.compile(r"(?P<sample>[^:/\\@*?\[\]]+):(?!//|:)(?P<location>.+)", re.DOTALL)
 
 
+_WITH_TREE = re.compile(r"(?P<location>.+\.root):(?P<tree>[^:*?\[\]]+)", re.DOTALL)
+
+
 @dataclass(frozen=True)
 class InputFile:
     """One file to read, and the sample (NAME in NAME:GLOB, usually a process) that it belongs to."""
 
     sample: str  # "" without a NAME
     url: str
+    tree: str | None = None  # None: not named
 
 
-def expand_files(arguments: Sequence[str]) -> tuple[InputFile, ...]:
+def expand_files(arguments: Sequence[str], tree: str | None = None) -> tuple[InputFile, ...]:
     """Return the files that the arguments match: in the order of the arguments, sorted within each.
 
     An argument is a path, a URL or a glob, or "@list.txt": a file with one argument per line, in which
     paths are relative to the list. Each may start with "NAME:"; that of a list applies to lines without one.
+    Each may end in ":TREE" after ".root"; `tree` is that of all others.
     """
     files: list[InputFile] = []
     given_by: dict[str, str] = {}
     for argument, sample, location, folder in _with_lists(arguments, "", Path(), ()):
+        location, own_tree = _split_tree(location, folder)  # noqa: PLW2901
         for url in _matches(argument, location, folder):
             key = url if is_remote(url) else os.path.realpath(url)
             if key in given_by:
@@ -42,8 +48,16 @@ def expand_files(arguments: Sequence[str]) -> tuple[InputFile, ...]:
             if not is_utf8(url):
                 raise DataError(f"{url!r}: the name is not valid UTF-8; rename the file")
             given_by[key] = argument
-            files.append(InputFile(sample, url))
+            files.append(InputFile(sample, url, own_tree or tree))
     return tuple(files)
+
+
+def _split_tree(location: str, folder: Path) -> tuple[str, str | None]:
+    """Split FILE.root:TREE, unless there is a file of that name."""
+    named = _WITH_TREE.fullmatch(location)
+    if named is None or (not is_remote(location) and (folder / local_path(location)).exists()):
+        return location, None
+    return named["location"], named["tree"]
 
 
 def _with_lists(
@@ -52,6 +66,8 @@ def _with_lists(
     """Yield argument, sample, location and the folder of relative paths, lists replaced by their lines."""
     for argument in arguments:
         named = _NAMED.fullmatch(argument)
+        if named and named["sample"].endswith(".root"):  # FILE.root:TREE
+            named = None
         sample, location = (named["sample"], named["location"]) if named else (sample_of_list, argument)
         if not location.startswith("@"):
             yield argument, sample, location, folder

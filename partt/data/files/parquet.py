@@ -14,7 +14,7 @@ from partt.atomic_files import atomic_path
 from partt.data.files.access import file_stamp, filesystem, is_remote, local_path
 from partt.data.files.cache import FILE_CACHE
 from partt.data.files.info import NOTE, FileInfo, check_identity, check_request, make_chunks
-from partt.data.jagged import Array, Column, Jagged, Table
+from partt.data.jagged import AnyColumn, Array, Column, Jagged, Nested, Table
 from partt.errors import DataError
 from partt.regular_files import require_regular
 
@@ -26,13 +26,19 @@ def inspect(url: str, max_chunk: int) -> FileInfo:
 
 
 def read(
-    url: str, branches: Sequence[str], start: int, stop: int | None, identity: str | None
-) -> dict[str, Column]:
+    url: str,
+    branches: Sequence[str],
+    start: int,
+    stop: int | None,
+    identity: str | None,
+    *,
+    nested: bool = False,
+) -> dict[str, AnyColumn]:
     """Return columns for entries from `start` to before `stop`."""
     with _open(url) as file:
         info = _info(url, file, max_chunk=2**62)
         check_identity(info, identity)
-        stop = check_request(info, branches, start, stop)
+        stop = check_request(info, branches, start, stop, nested=nested)
         columns = tuple(dict.fromkeys(branches))
         edges = _row_group_edges(file)
         groups = [i for i in range(file.num_row_groups) if edges[i] < stop and start < edges[i + 1]]
@@ -138,16 +144,18 @@ def _type_name(arrow_type: pa.DataType) -> str:
 
 
 def _num_missing(array: pa.Array) -> int:
-    inside = array.flatten().null_count if _is_list(array.type) else 0
+    inside = _num_missing(array.flatten()) if _is_list(array.type) else 0
     return int(array.null_count + inside)
 
 
-def _to_column(array: pa.Array) -> Column:
-    values: Array = (array.flatten() if _is_list(array.type) else array).to_numpy(zero_copy_only=False)
+def _to_column(array: pa.Array) -> AnyColumn:
     if not _is_list(array.type):
+        values: Array = array.to_numpy(zero_copy_only=False)
         return values
     lengths = pa.compute.list_value_length(array).to_numpy(zero_copy_only=False)
-    return Jagged(values, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    inside = _to_column(array.flatten())
+    return Nested(inside, offsets) if isinstance(inside, Jagged) else Jagged(inside, offsets)  # type: ignore[arg-type]
 
 
 def _to_arrow(table: Table) -> pa.Table:

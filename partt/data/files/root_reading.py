@@ -24,7 +24,9 @@ from partt.data.files.root_baskets import (
     decode,
 )
 from partt.data.files.root_trees import ParsedTree, check_header, open_root, open_tree, parse_tree
-from partt.data.jagged import Column, from_awkward
+from partt.data.jagged import AnyColumn, from_deep_awkward
+
+REFS = "refs"  # of a TRefArray, as uproot gives it
 
 
 def inspect(url: str, tree: str | None, max_chunk: int) -> FileInfo:
@@ -34,13 +36,22 @@ def inspect(url: str, tree: str | None, max_chunk: int) -> FileInfo:
 
 
 def read(
-    url: str, branches: Sequence[str], start: int, stop: int | None, *, tree: str | None, identity: str | None
-) -> dict[str, Column]:
+    url: str,
+    branches: Sequence[str],
+    start: int,
+    stop: int | None,
+    *,
+    tree: str | None,
+    identity: str | None,
+    nested: bool = False,
+) -> dict[str, AnyColumn]:
     """Return columns for entries from `start` to before `stop`."""
     parsed = _cached_tree(url, tree)
     try:
         check_identity(parsed.info, identity)
-        return _read(parsed, branches, start, check_request(parsed.info, branches, start, stop))
+        return _read(
+            parsed, branches, start, check_request(parsed.info, branches, start, stop, nested=nested)
+        )
     except Exception:
         FILE_CACHE.trees.discard(url)  # it may be out of date
         raise
@@ -55,7 +66,7 @@ def read_note(url: str) -> str | None:
 
 
 def _parse_and_cache(url: str, tree: str | None) -> ParsedTree:
-    parsed = parse_tree(url, tree)
+    parsed = parse_tree(url, tree, FILE_CACHE.tree_shapes)
     FILE_CACHE.trees.put(url, parsed, parsed.memory)
     return parsed
 
@@ -68,8 +79,9 @@ def _cached_tree(url: str, tree: str | None) -> ParsedTree:
     return parsed
 
 
-def _read(parsed: ParsedTree, branches: Sequence[str], start: int, stop: int) -> dict[str, Column]:
+def _read(parsed: ParsedTree, branches: Sequence[str], start: int, stop: int) -> dict[str, AnyColumn]:
     direct = [layout for name in branches if (layout := parsed.layouts[name]) is not None]
+    columns: dict[str, AnyColumn]
     columns, rest = _read_baskets(parsed.info.url, direct, start, stop)
     rest += [name for name in branches if parsed.layouts[name] is None]
     if rest:
@@ -82,12 +94,12 @@ def _read(parsed: ParsedTree, branches: Sequence[str], start: int, stop: int) ->
 
 def _read_baskets(
     url: str, layouts: Sequence[BasketLayout], start: int, stop: int
-) -> tuple[dict[str, Column], list[str]]:
+) -> tuple[dict[str, AnyColumn], list[str]]:
     """Return the columns, and the branches whose baskets do not store the sizes of their entries."""
     baskets = [baskets_between(layout, start, stop) for layout in layouts]
     ranges = [basket_ranges(layout, some) for layout, some in zip(layouts, baskets, strict=True)]
     blocks = iter(read_ranges(url, list(chain.from_iterable(ranges))))
-    columns: dict[str, Column] = {}
+    columns: dict[str, AnyColumn] = {}
     rest: list[str] = []
     for layout, some in zip(layouts, baskets, strict=True):
         own = [next(blocks) for _ in some]
@@ -110,13 +122,14 @@ def _decompress(body: memoryview, num_bytes: int) -> Bytes:
 
 def _read_with_uproot(
     parsed: ParsedTree, branches: Sequence[str], start: int, stop: int
-) -> dict[str, Column]:
+) -> dict[str, AnyColumn]:
     limits = {"entry_start": start, "entry_stop": stop}
     columns = {}
     with _opened_tree(parsed) as tree:
         for name in branches:
             try:
-                columns[name] = from_awkward(tree[name].array(**limits))
+                array = tree[name].array(**limits)
+                columns[name] = from_deep_awkward(array[REFS] if REFS in array.fields else array)
             except Exception as error:
                 raise ValueError(
                     f"corrupt data in branch {name!r}: {type(error).__name__}: {error}"

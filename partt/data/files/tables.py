@@ -11,10 +11,18 @@ from pathlib import Path
 from partt.data.files import parquet, root_reading, root_writing
 from partt.data.files.access import AuthenticationError, with_retries
 from partt.data.files.info import FileInfo, share_offsets
-from partt.data.jagged import Column, Jagged, Table, num_jets
+from partt.data.jagged import AnyColumn, Column, Jagged, Table, num_jets
 from partt.errors import DataError
 
-__all__ = ["AuthenticationError", "FileInfo", "inspect_file", "read_columns", "read_note", "write_table"]
+__all__ = [
+    "AuthenticationError",
+    "FileInfo",
+    "inspect_file",
+    "read_columns",
+    "read_events",
+    "read_note",
+    "write_table",
+]
 
 MAX_CHUNK = 8192  # entries; ten classes of chunks that are shuffled together are then some 400 MB
 
@@ -44,11 +52,28 @@ def read_columns(
     Jagged columns of equal lengths share one offsets array. With `identity`, a file that changed since it was
     inspected is an error.
     """
+    return _read(url, branches, start, stop, tree=tree, identity=identity, nested=False)  # type: ignore[return-value]
 
-    def attempt() -> dict[str, Column]:
+
+def read_events(info: FileInfo, branches: Sequence[str], start: int, stop: int) -> dict[str, AnyColumn]:
+    """Return the values of branches as `read_columns` does; they may also be lists of lists."""
+    return _read(info.url, branches, start, stop, tree=info.tree or None, identity=info.identity, nested=True)
+
+
+def _read(
+    url: str,
+    branches: Sequence[str],
+    start: int,
+    stop: int | None,
+    *,
+    tree: str | None,
+    identity: str | None,
+    nested: bool,
+) -> dict[str, AnyColumn]:
+    def attempt() -> dict[str, AnyColumn]:
         if _is_parquet(url):
-            return parquet.read(url, branches, start, stop, identity)
-        return root_reading.read(url, branches, start, stop, tree=tree, identity=identity)
+            return parquet.read(url, branches, start, stop, identity, nested=nested)
+        return root_reading.read(url, branches, start, stop, tree=tree, identity=identity, nested=nested)
 
     shown = ", ".join(branches[:3]) + (f" and {len(branches) - 3} more" if len(branches) > 3 else "")
     what = f"entries {start} to {'the last' if stop is None else stop} of {shown}"

@@ -2,6 +2,9 @@
 
 One safetensors file per chunk. Its name is a hash of everything that its contents depend on: data config,
 identity of the file (UUID, size, time of change) and entries. A changed file or config is a cache miss.
+
+Soft labels, the outputs of a teacher, are in files of their own, whose names depend on the teacher and on the
+jets, but not on the data config of the student: students share them.
 """
 
 import hashlib
@@ -16,18 +19,20 @@ from torch import Tensor
 from partt.atomic_files import atomic_path
 from partt.data.config.data_config import DataConfig
 from partt.data.files.info import FileInfo
-from partt.data.jet_batch import PER_JET, JetBatch, ParticleClasses
+from partt.data.jet_batch import PER_JET, JetBatch, ParticleClasses, Positions
 from partt.errors import OutputError, without_secrets
 from partt.jet_inputs import Collection, JetInputs
 
 LAYOUT = 3  # to be increased when the meaning of a stored tensor changes
+SOFT_LABELS = "soft_labels"
 
 
 class BatchCache:
     """Packed chunks of one data config in a cache folder."""
 
-    def __init__(self, cache: Path, config: DataConfig) -> None:
-        self.folder = cache / _digest(LAYOUT, config.to_yaml())
+    def __init__(self, cache: Path, config: DataConfig, *, has_labels: bool = True) -> None:
+        self.cache = cache
+        self.folder = cache / _digest(LAYOUT, config.to_yaml(), *(() if has_labels else ("no labels",)))
         self.collections, self.jet_groups = config.collections, tuple(config.jet_groups)
         self.particle_labels = tuple(config.particle_labels)
         self.fault = ""  # why the last chunk could not be written; then no more are
@@ -39,11 +44,27 @@ class BatchCache:
         url = without_secrets(file.url)  # a new token is not a new file
         return self.folder / f"{_digest(url, file.tree, file.identity, start, stop)}.safetensors"
 
+    def soft_labels_path(
+        self, teacher: str, file: FileInfo, start: int, stop: int, entries: Positions
+    ) -> Path:
+        """Return the path of the soft labels of some jets of a chunk, from a teacher."""
+        url = without_secrets(file.url)
+        jets = hashlib.sha256(entries.tobytes()).hexdigest()
+        name = _digest(url, file.tree, file.identity, start, stop, jets)
+        return self.cache / _digest(SOFT_LABELS, LAYOUT, teacher) / f"{name}.safetensors"
+
     def save(self, path: Path, batch: JetBatch) -> None:
         """Write a batch, and a digest of its contents; if that fails, `fault` says why and jobs continue."""
+        self._save(path, _to_tensors(batch))
+
+    def save_soft_labels(self, path: Path, labels: Tensor) -> None:
+        """Write soft labels as `save` writes a batch."""
+        self._save(path, {SOFT_LABELS: labels})
+
+    def _save(self, path: Path, tensors: Mapping[str, Tensor]) -> None:
         if self.fault:
             return
-        tensors = {name: tensor.contiguous() for name, tensor in _to_tensors(batch).items()}
+        tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
         try:
             with atomic_path(path) as temporary:
                 save_file(tensors, temporary, metadata={"digest": _contents_digest(tensors)})
@@ -55,6 +76,15 @@ class BatchCache:
 
     def load(self, path: Path) -> JetBatch | None:
         """Map a stored batch into memory; None if it is missing or damaged."""
+        tensors = self._load(path)
+        return None if tensors is None else self._from_tensors(tensors)
+
+    def load_soft_labels(self, path: Path) -> Tensor | None:
+        """Map stored soft labels into memory; None if they are missing or damaged."""
+        tensors = self._load(path)
+        return None if tensors is None else tensors.get(SOFT_LABELS)
+
+    def _load(self, path: Path) -> dict[str, Tensor] | None:
         try:
             with safe_open(path, framework="pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
@@ -64,7 +94,7 @@ class BatchCache:
         if path not in self._verified and digest != _contents_digest(tensors):
             return None
         self._verified.add(path)
-        return self._from_tensors(tensors)
+        return tensors
 
     def _from_tensors(self, tensors: Mapping[str, Tensor]) -> JetBatch:
         per_jet: dict[str, Any] = {name: tensors.get(name) for name in PER_JET}

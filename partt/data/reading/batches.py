@@ -16,9 +16,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from partt.data.files.tables import AuthenticationError
-from partt.data.jet_batch import JetBatch, concatenate
+from partt.data.jet_batch import JetBatch, concatenate, take_jets
 from partt.data.reading.jet_index import JetIndex
-from partt.data.reading.jet_source import BadFile, JetSource, check_jets, read_chunk
+from partt.data.reading.jet_source import BadFile, JetSource, ShouldStop, check_jets, read_chunk
 from partt.data.reading.read_plan import (
     Chunk,
     WorkUnit,
@@ -37,7 +37,6 @@ CHECK_STOP = 0.5  # seconds between checks, while waiting for a reading process,
 
 OnBadFile = Callable[[BadFile], None]  # called once for each file that fails while reading
 OnNotice = Callable[[str], None]  # called once if the cache cannot be written
-ShouldStop = Callable[[], bool]  # asked while waiting for jets; a SignalledError then ends the wait
 
 
 def training_batches(
@@ -73,7 +72,7 @@ def training_batches(
         rank=rank,
         first_jet=first_batch * batch_size,
     )
-    reader = UnitReader(source, index, seed)
+    reader = UnitReader(source, index, seed, should_stop if num_workers == 0 else None)
     units_read = _read_ahead(reader, units, num_workers, pin_memory=pin_memory, should_stop=should_stop)
     accepted = _accepted(units_read, source, index, on_bad_file, on_notice)
     yield from _batches(accepted, batch_size, pin_memory=pin_memory)
@@ -101,7 +100,7 @@ def ordered_batches(
     units = ordered_units(
         index.chunks, unit_jets=unit_jets, world_size=world_size, rank=rank, max_jets=max_jets
     )
-    reader = UnitReader(source, index, seed=None)
+    reader = UnitReader(source, index, seed=None, should_stop=should_stop if num_workers == 0 else None)
     units_read = _read_ahead(reader, units, num_workers, pin_memory=pin_memory, should_stop=should_stop)
     accepted = _accepted(units_read, source, index, on_bad_file, on_notice)
     yield from _batches(accepted, batch_size, pin_memory=pin_memory)
@@ -124,10 +123,13 @@ class UnitJets:
 class UnitReader(Dataset[UnitJets | ParttError]):
     """Reads units of the read plan; a torch dataset whose keys are units."""
 
-    def __init__(self, source: JetSource, index: JetIndex, seed: int | None) -> None:
+    def __init__(
+        self, source: JetSource, index: JetIndex, seed: int | None, should_stop: ShouldStop | None = None
+    ) -> None:
         self.source = source
         self.index = index
         self.seed = seed  # None: no sampling, no shuffling
+        self.should_stop = should_stop  # None: whoever waits for the reading process ends it
 
     def __getitem__(self, unit: WorkUnit) -> UnitJets | ParttError:
         """Read a unit; errors are returned, not raised, because a DataLoader would change their messages."""
@@ -151,7 +153,7 @@ class UnitReader(Dataset[UnitJets | ParttError]):
         order = np.concatenate(positions)
         if self.seed is not None:
             order = order[unit_order(unit, self.seed)]
-        jets = concatenate(parts).take(order[unit.first : unit.last])
+        jets = take_jets(parts, order[unit.first : unit.last])
         if self.source.draws_by_weight and self.seed is not None:
             jets = replace(jets, weights=torch.ones(len(jets)))
         else:
@@ -166,7 +168,7 @@ class UnitReader(Dataset[UnitJets | ParttError]):
         for chunk in chunks:
             url = self.source.files[chunk.file].url
             try:
-                part = read_chunk(self.source, chunk.file, chunk.start, chunk.stop)
+                part = read_chunk(self.source, chunk.file, chunk.start, chunk.stop, self.should_stop)
             except DataError as error:
                 if not self.source.on_bad_file.skip or isinstance(error, AuthenticationError):
                     raise

@@ -23,7 +23,7 @@ class JetIndex:
     """Chunks of all files for the read plan, and numbers of jets."""
 
     chunks: tuple[Chunk, ...]
-    class_counts: npt.NDArray[np.int64]  # (files, classes) number of selected jets
+    class_counts: npt.NDArray[np.int64]  # (files, classes) number of selected jets; no classes: no labels
     mean_weight: float  # of the selected jets
     bad_files: tuple[BadFile, ...] = ()  # left out so far
 
@@ -74,7 +74,8 @@ class _Counter:
 
     def __init__(self, source: JetSource) -> None:
         self.source = source
-        self.class_counts = np.zeros((len(source.files), len(source.config.class_names)), dtype=np.int64)
+        num_classes = len(source.config.class_names) if source.has_labels else 0
+        self.class_counts = np.zeros((len(source.files), num_classes), dtype=np.int64)
         self.chunks: list[Chunk] = []
         self.sum_weights, self.num_jets = 0.0, 0
 
@@ -102,10 +103,10 @@ class _Counter:
 
 
 def _scan_file(source: JetSource, file: FileInfo) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield entries, labels (0 if there are no classes) and weights (float64) of a file's selected jets."""
+    """Yield entries, labels (0 if there are none) and weights (float64) of a file's selected jets."""
     config = source.config
-    for selected in scan(config, file):
-        labels = labels_of(config, selected) if config.class_names else np.zeros(selected.num_jets, np.int64)
+    for selected in scan(config, file, with_labels=source.has_labels):
+        labels = labels_of(config, selected) if source.has_labels else np.zeros(selected.num_jets, np.int64)
         yield selected.entries, labels, jet_weights(config, selected).astype(np.float64)
 
 
@@ -137,10 +138,7 @@ def _check_totals(
         )
     if not sum_weights > 0:
         raise DataError(f"the mean weight of the jets is {sum_weights / num_jets:g}; it must be positive")
-    empty = [
-        name
-        for name, count in zip(source.config.class_names, class_counts.sum(axis=0), strict=True)
-        if not count
-    ]
+    names = source.config.class_names if source.has_labels else ()
+    empty = [name for name, count in zip(names, class_counts.sum(axis=0), strict=True) if not count]
     if bad and empty:
         raise DataError(f"no jets of {', '.join(empty)} are left without the bad files:\n{listing(bad)}")

@@ -1,18 +1,20 @@
 """Files + data config -> JetSource, whose jets are read chunk by chunk for training."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from partt.data.config.data_config import DataConfig
 from partt.data.files.lists import InputFile
-from partt.data.files.tables import MAX_CHUNK, AuthenticationError, FileInfo, inspect_file
-from partt.data.jet_batch import JetBatch
+from partt.data.files.tables import MAX_CHUNK, AuthenticationError, FileInfo
+from partt.data.jet_batch import JetBatch, Positions
+from partt.data.jet_files import open_jets
 from partt.data.packing import pack
 from partt.data.reading.batch_cache import BatchCache
 from partt.data.reading.splitting import Split
@@ -21,6 +23,7 @@ from partt.data.standardization import fit_standardization
 from partt.data.variables import (
     Variables,
     labels_of,
+    missing_branches,
     names_for,
     read_variables,
     require_branches,
@@ -30,6 +33,26 @@ from partt.data.variables import (
 )
 from partt.errors import DataError
 from partt.jobs.progress import Progress
+
+ShouldStop = Callable[[], bool]  # asked while work goes on; a SignalledError then ends it
+_Range = tuple[FileInfo, int, int]  # of entries of a file: start, stop
+Require = Callable[[FileInfo], None]  # raises a DataError if a file lacks something
+
+
+class SoftLabeller(Protocol):
+    """A teacher: gives jets soft labels, the log-probabilities of the classes."""
+
+    @property
+    def key(self) -> str:
+        """What decides the labels, for the cache."""
+
+    def require(self, file: FileInfo) -> None:
+        """Raise an error if a file lacks branches that the labels need."""
+
+    def label(
+        self, file: FileInfo, start: int, stop: int, entries: Positions, should_stop: ShouldStop | None
+    ) -> Tensor:
+        """Return the soft labels (N, C) of some entries of a chunk; NaN: not known."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +97,13 @@ class JetSource:
     cache: BatchCache | None = None
     bad_files: tuple[BadFile, ...] = ()  # those that could not be opened
     split: Split | None = None  # the entries to use; None: all
+    is_labelled: bool = True  # whether all files have the labels of the config's classes
+    teacher: SoftLabeller | None = None  # of soft labels
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether jets have labels of classes."""
+        return self.is_labelled and bool(self.config.class_names)
 
     @property
     def draws_by_weight(self) -> bool:
@@ -92,40 +122,59 @@ def open_source(
     on_bad_file: Literal["error", "skip"] = "error",
     max_bad_fraction: float = 0.05,
     cache: str | Path | None = None,
+    needs_labels: bool = True,
+    teacher: SoftLabeller | None = None,
     progress: Progress | None = None,
 ) -> JetSource:
     """Open all files, check that they have the branches of the config, and fit scales and weights.
 
     With on_bad_file="skip", broken files are left out and listed, up to `max_bad_fraction` of the files, if a
-    file of each sample remains. A file without read permission is always an error.
+    file of each sample remains. A file without read permission is always an error. Labels that are not needed
+    are read only if all files have them.
     """
     policy = BadFilePolicy(on_bad_file == "skip", max_bad_fraction)
-    good, bad = open_files(inputs, config, names_for(config, "train"), policy, progress=progress)
+    names = names_for(config, "train", with_labels=needs_labels)
+
+    def require(file: FileInfo) -> None:
+        require_branches(config, names, file)
+        if teacher is not None:
+            teacher.require(file)
+
+    good, bad = open_files(inputs, config, require, policy, progress=progress)
     check_losses(inputs, good, bad, policy)
     files = tuple(info for _, info in good)
+    is_labelled = not any(missing_branches(config, config.label_variables, file) for file in files)
     config = fit_reweighting(fit_standardization(config, files), files)
-    samples = tuple(sample for sample, _ in good)
-    batch_cache = None if cache is None else BatchCache(Path(cache), config)
-    return JetSource(files, samples, config, reweighting, on_bad_jet, policy, batch_cache, tuple(bad))
+    return JetSource(
+        files,
+        tuple(sample for sample, _ in good),
+        config,
+        reweighting,
+        on_bad_jet,
+        policy,
+        cache=None if cache is None else BatchCache(Path(cache), config, has_labels=is_labelled),
+        bad_files=tuple(bad),
+        is_labelled=is_labelled,
+        teacher=teacher,
+    )
 
 
 def open_files(
     inputs: Sequence[InputFile],
     config: DataConfig,
-    names: Iterable[str],
+    require: Require,
     policy: BadFilePolicy,
     *,
     max_chunk: int = MAX_CHUNK,
     progress: Progress | None = None,
 ) -> tuple[list[tuple[str, FileInfo]], list[BadFile]]:
-    """Open files that must have the branches of some variables; return samples and files, and bad files."""
-    names = set(names)
+    """Open files that must have what is required; return samples and files, and bad files."""
     good: list[tuple[str, FileInfo]] = []
     bad: list[BadFile] = []
     for number, file in enumerate(inputs):
         try:
-            info = inspect_file(file.url, config.treename, max_chunk)
-            require_branches(config, names, info)
+            info = open_jets(file, config, max_chunk)
+            require(info)
             good.append((file.sample, info))
         except AuthenticationError:
             raise
@@ -151,8 +200,13 @@ def check_losses(
     policy.check(len(inputs), bad)
 
 
-def read_chunk(source: JetSource, file_number: int, start: int, stop: int) -> JetBatch:
-    """Read the selected jets of a range of entries, from the cache if they are in it."""
+def read_chunk(
+    source: JetSource, file_number: int, start: int, stop: int, should_stop: ShouldStop | None = None
+) -> JetBatch:
+    """Read the selected jets of a range of entries, from the cache if they are in it.
+
+    `should_stop` is asked while a teacher labels them.
+    """
     file = source.files[file_number]
     if source.cache is None:
         batch = _read_from_file(source, file, start, stop)
@@ -164,6 +218,10 @@ def read_chunk(source: JetSource, file_number: int, start: int, stop: int) -> Je
             source.cache.save(path, batch)
     if source.split is not None:  # after the cache, which training and validation share
         batch = batch.take(np.flatnonzero(source.split.contains(file.url, batch.source_entry.numpy())))
+    if source.teacher is not None:  # after the split: nobody reads the labels of the other part
+        entries = batch.source_entry.numpy()
+        labels = _soft_labels(source, source.teacher, (file, start, stop), entries, should_stop)
+        batch = replace(batch, soft_labels=labels)
     return replace(batch, source_file=torch.full((len(batch),), file_number, dtype=torch.int32))
 
 
@@ -190,14 +248,34 @@ def jet_weights(config: DataConfig, variables: Variables) -> npt.NDArray[np.floa
     return np.ones(len(variables.entries), dtype=np.float32)
 
 
+def _soft_labels(
+    source: JetSource,
+    teacher: SoftLabeller,
+    chunk: _Range,
+    entries: Positions,
+    should_stop: ShouldStop | None,
+) -> Tensor:
+    """Return the soft labels of jets of a chunk, from the cache if they are in it."""
+    cache = source.cache
+    if cache is None:
+        return teacher.label(*chunk, entries, should_stop)
+    path = cache.soft_labels_path(teacher.key, *chunk, entries)
+    labels = cache.load_soft_labels(path)
+    if labels is None:
+        labels = teacher.label(*chunk, entries, should_stop)
+        cache.save_soft_labels(path, labels)
+    return labels
+
+
 def _read_from_file(source: JetSource, file: FileInfo, start: int, stop: int) -> JetBatch:
     config = source.config
-    variables = read_variables(config, names_for(config, "train"), file, start, stop)
+    names = names_for(config, "train", with_labels=source.has_labels)
+    variables = read_variables(config, names, file, start, stop)
     selected = select(config, variables, "train")
     return pack(
         config,
         selected,
-        labels=labels_of(config, selected) if config.class_names else None,
+        labels=labels_of(config, selected) if source.has_labels else None,
         targets=targets_of(config, selected),
         weights=jet_weights(config, selected),
         particle_labels=config.particle_labels,

@@ -79,6 +79,8 @@ class Objective(nn.Module, ABC):
     """what the outputs of these heads mean, for the tagger file; heads without a task are not predicted"""
     needs_tokens: bool = False
     """whether the outputs must have the tokens of particles (`partt.model.network.tokens_of`)"""
+    needs_labels: bool = True
+    """whether the classes of jets must be known; otherwise they are read if all files have them"""
     particle_labels: tuple[str, ...] = ()
     """the classes of particles that batches must have, by their names in the data config"""
     training_metrics: tuple[Metric, ...] = (LOSS,)

@@ -30,6 +30,7 @@ class ParticleClassification(Objective):
     """
 
     needs_tokens = True
+    needs_labels = False
 
     def __init__(self, name: str, collection: str, num_classes: int, head: HeadConfig | None = None) -> None:
         super().__init__()

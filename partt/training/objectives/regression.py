@@ -43,6 +43,7 @@ class Regression(Objective):
         self.column = column  # of JetBatch.targets
         self.heads = {task.name: task.num_outputs}
         self.tasks = (task,)
+        self.needs_labels = bool(task.per_class)
         self.bias = Metric(f"{task.name}_bias", f"{task.name} bias", "nearer zero")
         self.width = Metric(f"{task.name}_width", f"{task.name} width", "lower")
         self.validation_metrics = (LOSS, self.bias, self.width)

@@ -35,6 +35,7 @@ class SumOfTasks(Objective):
         self.heads = {head: size for term in terms.values() for head, size in term.objective.heads.items()}
         self.tasks = tuple(task for term in terms.values() for task in term.objective.tasks)
         self.needs_tokens = any(term.objective.needs_tokens for term in terms.values())
+        self.needs_labels = any(term.objective.needs_labels for term in terms.values())
         self.particle_labels = tuple(
             name for term in terms.values() for name in term.objective.particle_labels
         )

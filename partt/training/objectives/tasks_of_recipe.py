@@ -12,6 +12,7 @@ from partt.model.config_types import CLASSES
 from partt.model.tasks import Kind, Task
 from partt.scores.columns import check_regression_columns
 from partt.training.objectives.classification import Classification
+from partt.training.objectives.distillation import Distillation
 from partt.training.objectives.objective import Objective
 from partt.training.objectives.particle_classification import ParticleClassification
 from partt.training.objectives.regression import Regression
@@ -26,7 +27,12 @@ def make_objective(recipe: Recipe, config: DataConfig) -> Objective:
     weight, num_classes = recipe.tasks.classification.weight, len(config.class_names)
     terms = {}
     if weight and num_classes:
-        terms[CLASSES] = Term(Classification(num_classes, recipe.label_smoothing), weight)
+        terms[CLASSES] = Term(_classification(recipe, num_classes), weight)
+    elif recipe.distillation is not None:
+        raise ConfigError(
+            "--teacher: there are no classes to learn; "
+            + ("tasks.classification.weight is 0" if num_classes else "the data config has none")
+        )
     for name, regression in recipe.tasks.regressions.items():
         terms[name] = Term(_regression(name, regression, config), regression.weight)
     if not terms:
@@ -48,6 +54,15 @@ def make_objective(recipe: Recipe, config: DataConfig) -> Objective:
     class_names = config.class_names if CLASSES in terms else ()
     check_regression_columns(objective.tasks, class_names, config.observers)
     return objective
+
+
+def _classification(recipe: Recipe, num_classes: int) -> Classification:
+    choice, smoothing = recipe.distillation, recipe.label_smoothing
+    if choice is None:
+        return Classification(num_classes, smoothing)
+    if smoothing and not choice.label_weight:
+        raise ConfigError("label_smoothing: labels do not count, because distillation.label_weight is 0")
+    return Distillation(num_classes, choice.temperature, choice.label_weight, smoothing)
 
 
 def with_fitted_scales(recipe: Recipe, config: DataConfig, read_targets: Callable[[], Targets]) -> Recipe:
