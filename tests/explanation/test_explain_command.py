@@ -23,6 +23,7 @@ from partt.explanation import explanation_page
 from partt.explanation.explain import ExplainLimits, explain
 from partt.explanation.explanation_page import draw_figures
 from partt.pages.style import house_style
+from partt.tagger.ensemble import Ensemble
 from partt.tagger.tagger_file import save_tagger
 from small_networks import make_tagger
 
@@ -197,7 +198,7 @@ def test_what_a_network_cannot_give_is_left_out_with_a_word(jets):
     found = explain(make_tagger("pfn", "jetclass_full"), jets, limits=LIMITS)
     assert found.attention is None
     assert found.ablations is None
-    assert found.left_out == {"attention, ablation of heads and blocks": "a pfn has no attention"}
+    assert found.left_out == {"attention, ablation of heads and blocks": "a pfn does not give its attention"}
     assert found.gradients is not None
     assert found.embedding is not None
     assert len(found.displays) == 3 + 4
@@ -241,6 +242,8 @@ def test_show_draws_jets_and_names_what_is_wrong(tmp_path, jets, capsys, monkeyp
 
 
 def test_wrong_arguments_are_named(tmp_path, jets, hostile):
+    with pytest.raises(ConfigError, match="ensemble of 2 x pfn: its members .* one by one"):
+        explain(Ensemble((make_tagger("pfn"), make_tagger("pfn"))), jets)
     with pytest.raises(ConfigError, match="no input 'part_dzer'"):
         explain(make_tagger("pfn"), jets, groups={"some": ["part_dzer"]})
     unlabelled = {name: column for name, column in make_jets(5).items() if not name.startswith("label_")}
