@@ -42,7 +42,7 @@ class EventJets:
         if self.known is not None and self.counts:
             places = np.full(self.num_entries, -1)
             places[self.known] = np.arange(len(self.known))
-            nested = nested[ak.Array(places).mask[places >= 0]]
+            nested = nested[ak.mask(ak.Array(places), places >= 0)]
         return nested
 
 

@@ -13,7 +13,7 @@ from partt.cli.main import main
 from partt.data.files.tables import write_table
 from partt.errors import ConfigError, DataError
 from partt.evaluation.jets import scores_from_arrays
-from toy_scores import CLASSES, random_scores, score_table, write_scores
+from toy_scores import CLASSES, provenance, random_scores, score_table, write_scores
 
 
 @pytest.mark.slow
@@ -87,6 +87,9 @@ def test_the_whole_report(tmp_path, capsys):
             page.count(f'data-model="{model}"') == len(of_each_model) + 2
         )  # working points, what was evaluated
     assert max(map(len, printed.splitlines())) <= 80
+    # no key, file or word about regressions
+    assert "egression" not in (out / "metrics.json").read_text() + page.partition("<body>")[2]
+    assert not list(out.glob("regressions*"))
 
 
 def scores(probabilities, labels, classes=CLASSES, **options):
@@ -168,6 +171,15 @@ def test_a_user_error_is_one_message(tmp_path, capsys):
         assert main(["evaluate", *map(str, words), "--out", str(tmp_path / "out")]) == code
         assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_is_called_like_its_tagger(tmp_path):
+    path = tmp_path / "HToBB_000.root"
+    note = provenance(path, "abc").model_copy(update={"tagger_name": "ParT-s"})
+    write_table(path, score_table(50), note=note.model_dump_json)
+    assert list(partt.evaluate(path).models) == ["ParT-s"]
+    assert list(partt.evaluate(path, name="mine").models) == ["mine"]
+    assert list(partt.evaluate(write_scores(tmp_path / "older.root", 50, tagger="abc")).models) == ["older"]
 
 
 def test_python_errors():
