@@ -102,7 +102,7 @@ def _of_jets(file: OpenedFile, columns: Table, events: EventsOfJets) -> dict[str
     for name, column in of_jets.items():
         if isinstance(column, Jagged):
             raise DataError(
-                f"{file.info.url}: the observer {name} is a list for each jet; outputs of events cannot have it"
+                f"{file.info.url}: observer {name} is a list in each jet; outputs of events cannot have it"
             )
     return of_jets
 
