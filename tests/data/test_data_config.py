@@ -538,7 +538,7 @@ def test_faults_in_inputs_and_labels(old, new, message):
         (
             "obsrvers: [a]",
             (
-                "19: obsrvers: unknown key (did you mean 'observers'?); known here: treename, selection, "
+                "19: obsrvers: unknown key (did you mean 'observers'?); known here: treename, input, selection, "
                 "test_time_selection, file_magic, branch_magic, new_variables, preprocess, "
                 "inputs, labels, targets, observers, "
                 "monitor_variables, weights, bucketing"
