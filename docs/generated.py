@@ -19,6 +19,7 @@ from sphinx.pycode import ModuleAnalyzer
 from partt import errors
 from partt.cli.main import VERBS, main
 from partt.config import Record
+from partt.data.config import input_map
 from partt.data.config import sections as data_config_schema
 from partt.data.config.data_config import DataConfig
 from partt.data.config.labels import Labels, ParticleLabels, Targets
@@ -61,6 +62,8 @@ def recipe_keys() -> str:
         "tasks.classification": recipe.ClassificationTask,
         "tasks.regressions.NAME": recipe.RegressionTask,
         "tasks.particles.NAME": recipe.ParticleTask,
+        "distillation": recipe.DistillationChoice,
+        "ema": recipe.EmaChoice,
         "fine_tuning": recipe.FineTuning,
     }
     return "\n".join([key_table(recipe.Recipe), *_sections(sections)])
@@ -100,6 +103,12 @@ def data_config_keys() -> str:
         "bucketing": schema.Bucketing,
     }
     return "\n".join([key_table(DataConfig), *_sections(sections)])
+
+
+def input_map_keys() -> str:
+    """Return the keys of input maps, section by section."""
+    sections = {"particles.COLLECTION": input_map.Link, "lists.PREFIX": input_map.ListRule}
+    return "\n".join([key_table(input_map.InputMap), *_sections(sections)])
 
 
 def formula_functions() -> str:
@@ -145,6 +154,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "recipe keys": recipe_keys,
     "network keys": network_keys,
     "data config keys": data_config_keys,
+    "input map keys": input_map_keys,
     "formula functions": formula_functions,
     "exit codes": exit_codes,
 }

@@ -199,17 +199,15 @@ def _particle_class_table(report: "CheckReport") -> Table:
 def _domain_table(report: "CheckReport") -> Table:
     from partt.data.training_domain import HIGH, LOW, MEDIAN
 
-    table = Table("variable", title="training (0.1 %, median, 99.9 %) and these files", show_edge=False)
-    for heading in ("0.1 %", "median", "99.9 %", "here: 0.1 %", "median", "99.9 %", "outside"):
+    table = Table("variable", title="values of the training, and of these files", show_edge=False)
+    for heading in ("training: 0.1 %", "median", "99.9 %", "here: median", "outside"):
         table.add_column(heading, justify="right")
     for name, found in report.domain.items():
         training = (f"{found.training[position]:.3g}" for position in (LOW, MEDIAN, HIGH))
         if found.excess is None:
             table.add_row(name, *training)
             continue
-        quantiles = found.quantiles
-        here = (f"{quantiles[position]:.3g}" for position in (LOW, MEDIAN, HIGH))
-        table.add_row(name, *training, *here, f"{found.excess.fraction:.1%}")
+        table.add_row(name, *training, f"{found.quantiles[MEDIAN]:.3g}", f"{found.excess.fraction:.1%}")
     return table
 
 

@@ -32,6 +32,7 @@ from partt.jobs.metrics_file import METRICS_FILE, read_metrics
 from partt.jobs.notebook_bar import notebook_progress
 from partt.jobs.progress import Progress
 from partt.model.tasks import Task
+from partt.pages.explanation_link import EXPLANATION_FOLDER
 from partt.pages.names import check_name, fault_of, shorten
 from partt.scores.columns import ScoreFile
 from partt.scores.passing import Floats
@@ -135,6 +136,7 @@ def evaluate(
             epochs=epochs,
             weights=weights,
             label=label,
+            explanation=None if run_folder is None else Path(run_folder) / EXPLANATION_FOLDER,
             command=command,
             overwrite=overwrite,
         )

@@ -37,6 +37,7 @@ from partt.evaluation.summary import ClassificationSummary, DiscriminantSummary,
 from partt.evaluation.table_formats import LEGEND, row_title, to_csv, to_latex, to_markdown
 from partt.jobs.output_folder import writing_to
 from partt.pages.drawing import Drawing
+from partt.pages.explanation_link import explanation_link
 from partt.pages.number_text import cell_text, efficiency_text
 from partt.pages.page_folder import PageFolder, about_page, files_of, render_page, write_any_text
 from partt.pages.style import house_style, write_figure
@@ -62,16 +63,19 @@ def write_report(
     epochs: Sequence[Mapping[str, Any]] = (),
     weights: str | None = None,
     label: str = "",
+    explanation: Path | None = None,
     command: str = "",
     overwrite: bool = False,
 ) -> None:
     """Write report.html, the figures, and the tables and numbers in all formats; all files, or none.
 
+    `explanation` is the folder where `partt explain` may have explained the tagger: the page then has a link.
     metrics.json lists the files with their SHA-256: files of the folder that it does not list, or that were
     changed since, are replaced only with `overwrite`.
     """
     model = next(iter(evaluation.models))
-    about = {**about_page(command, VERSIONS_OF), "weights": weights}
+    link = explanation and explanation_link(explanation, folder, evaluation.main.origin.get("tagger_sha256"))
+    about = {**about_page(command, VERSIONS_OF), "weights": weights, "explanation": link}
     with writing_to(folder, [folder / STAGE]), staged_files(folder, STAGE, first=METRICS) as stage:
         with house_style():
             figures = [

@@ -19,8 +19,8 @@ _LATEX = {
 }
 LEGEND = (
     "68 % intervals, with the number of background jets that pass; (stat.) is the uncertainty from the "
-    "number of jets, (seeds) the standard deviation over the seeds. > is a lower limit: no background jet "
-    "passes."
+    "number of jets, (seeds) the standard deviation over the seeds, whose median is quoted. > is a lower "
+    "limit: no background jet passes."
 )
 
 

@@ -3,6 +3,8 @@
 import sys
 import time
 from html import escape
+from importlib import import_module
+from typing import Any
 
 from partt.jobs.progress import Progress
 
@@ -30,7 +32,7 @@ class _Bar:
         self._title, self._unit = title, unit
         self._started = time.monotonic()
         self._drawn = self._started + PATIENCE - DRAW_EVERY
-        self._handle: object = None
+        self._handle: Any = None
 
     def show(self, done: int, total: int) -> None:
         now = time.monotonic()
@@ -38,14 +40,13 @@ class _Bar:
         if now - self._drawn < DRAW_EVERY and not (is_last and self._handle):
             return
         self._drawn = now
-        from IPython.display import HTML, display  # type: ignore[import-not-found] # noqa: PLC0415
-
+        display: Any = import_module("IPython.display")  # which is there: this is a notebook
         seconds = now - self._started
         text = f"{done:,} of {total:,} {self._unit}, {seconds:.0f} s"
-        bar = HTML(
+        bar = display.HTML(
             f"{escape(self._title)} <progress value='{done}' max='{max(total, 1)}'></progress> {escape(text)}"
         )
         if self._handle is None:
-            self._handle = display(bar, display_id=True)
+            self._handle = display.display(bar, display_id=True)
         else:
-            self._handle.update(bar)  # type: ignore[attr-defined]
+            self._handle.update(bar)

@@ -9,7 +9,7 @@ MAX_ZEROS = 12
 
 @dataclass(frozen=True)
 class Cell:
-    """A number with its 68 % interval; `spread` is over seeds."""
+    """A number with its 68 % interval; of several seeds, their median and `spread`."""
 
     value: float
     low: float = math.nan

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from partt.atomic_files import atomic_path
@@ -24,10 +27,13 @@ MAX_LABEL = 40  # characters
 MAX_SVG = 200_000  # bytes of a figure in a web page
 LINES = ("-", "--", "-.", ":")
 MARKERS = "osD^vP*Xph"
+DPI = 150
+CANVASES: dict[str, Any] = {"pdf": FigureCanvasPdf, "png": FigureCanvasAgg, "svg": FigureCanvasSVG}
 _CHANGES: Any = {
     "font.size": 11,
     "font.family": ["TeX Gyre Heros", "DejaVu Sans"],
     "figure.figsize": (6.4, 5.0),
+    "figure.dpi": DPI,
     "axes.linewidth": 1.0,
     "axes.labelsize": 12,
     "axes.titlesize": 11,
@@ -96,19 +102,26 @@ def write_figure(figure: Figure, folder: Path, name: str) -> str:
 
     That is SVG, or PNG with few colours where the SVG is large: many panels are megabytes of tick marks.
     """
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # keep the layout: computing it again takes longer than drawing
-    rendered = {suffix: _rendered(figure, suffix) for suffix in ("pdf", "png", "svg")}
-    for suffix in ("pdf", "png"):
+    png = save_figure(figure, folder, name)
+    svg = _rendered(figure, "svg")
+    if len(svg) <= MAX_SVG:
+        return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(_few_colours(png)).decode()}"
+
+
+def save_figure(figure: Figure, folder: Path, name: str) -> bytes:
+    """Write a figure as PDF and PNG; return the latter."""
+    arrange(figure)
+    rendered = {suffix: _rendered(figure, suffix) for suffix in ("pdf", "png")}
+    for suffix, contents in rendered.items():
         with atomic_path(folder / f"{name}.{suffix}") as temporary:
-            temporary.write_bytes(rendered[suffix])
-    if len(rendered["svg"]) <= MAX_SVG:
-        return f"data:image/svg+xml;base64,{base64.b64encode(rendered['svg']).decode()}"
-    return f"data:image/png;base64,{base64.b64encode(_few_colours(rendered['png'])).decode()}"
+            temporary.write_bytes(contents)
+    return rendered["png"]
 
 
 def png_uri(figure: Figure) -> str:
     """Return a figure as a PNG with few colours in a data URI, for a notebook."""
+    arrange(figure)
     return f"data:image/png;base64,{base64.b64encode(_few_colours(_rendered(figure, 'png'))).decode()}"
 
 
@@ -122,8 +135,26 @@ def _few_colours(png: bytes) -> bytes:
     return sink.getvalue()
 
 
+def arrange(figure: Figure) -> None:
+    """Give all axes their places, and keep them there: computing a layout takes longer than drawing."""
+    for axes in figure.axes:
+        for spine in axes.spines.values():  # they end with the axes; to see it, all ticks would be placed
+            spine.set_in_layout(False)
+        for axis in (axes.xaxis, axes.yaxis):
+            if not axis.get_label_text():  # no search for its place, for the same reason
+                axis.set_label_coords(0, 0)
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+    figure.set_layout_engine("none")
+
+
 def _rendered(figure: Figure, suffix: str) -> bytes:
-    """Draw to memory: on a full disk, matplotlib would end the process."""
+    """Draw to memory: on a full disk, matplotlib would end the process.
+
+    `savefig` would draw everything once more, for a layout that is known.
+    """
     sink = io.BytesIO()
-    figure.savefig(sink, format=suffix, dpi=150)
+    figure.dpi = DPI  # vector formats change it
+    getattr(CANVASES[suffix](figure), f"print_{suffix}")(sink)
     return sink.getvalue()

@@ -84,8 +84,9 @@ def _make_in_processes(
     """Make the files in local processes; the first failure stops all of them."""
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    with signals_blocked():  # until a worker leaves them to this process
+    with signals_blocked():  # Python's tracker of semaphores starts here, and unblocks SIGTERM
         reports, stop = context.Queue(), context.Event()
+    with signals_blocked():  # until a worker leaves them to this process
         pool = ProcessPoolExecutor(
             min(num_processes, len(tasks)), context, initializer=_start_worker, initargs=(reports, stop)
         )

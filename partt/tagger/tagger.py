@@ -67,6 +67,11 @@ class Tagger(ABC):
         return {*config.input_names, *self.factors} | names_for_index(config, "predict")
 
     @property
+    def num_networks(self) -> int:
+        """How many networks run for each jet."""
+        return 1
+
+    @property
     def input_columns(self) -> tuple[str, ...]:
         """The columns that `tag` makes its inputs of, each once: variables, or branches where noted."""
         return self.data_config.input_names

@@ -12,9 +12,10 @@ JETS = "validation_num_jets"
 
 def draw_curves(epochs: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Draw losses and metrics against the epoch, from lines of metrics.jsonl, to a PNG file."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - slow to import, and needed once
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - slow to import, and needed once
+    from matplotlib.figure import Figure  # noqa: PLC0415 - as above
 
-    figure = Figure(figsize=(10, 4), layout="constrained")
+    figure = Figure(figsize=(10, 4), dpi=120, layout="constrained")
     left, right = figure.subplots(1, 2)
     numbers = [line["epoch"] + 1 for line in epochs]
     names = list(dict.fromkeys(name for line in epochs for name in line))
@@ -34,6 +35,7 @@ def draw_curves(epochs: Sequence[Mapping[str, Any]], path: Path) -> None:
         axes.set_title(title)
         axes.legend()
     image = io.BytesIO()  # not to the file: on a full disk, matplotlib would end the process
-    figure.savefig(image, format="png", dpi=120)
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.print_png(image)  # drawn once; `savefig` draws twice, first for the layout
     with atomic_path(path) as temporary:
         temporary.write_bytes(image.getvalue())

@@ -29,6 +29,7 @@ from partt.training.guards import check_weights
 from partt.training.job import TrainingJob, jets_by_class, reference_jets, training_domain, typical_jets
 from partt.training.learner import Learner, StepResult, make_learner, restore, snapshot, take_step
 from partt.training.metrics_log import MetricsLog
+from partt.training.objectives.objective import LOSS
 from partt.training.optimizers import lr_notices
 from partt.training.recipe import with_network_file
 from partt.training.run_folder import (
@@ -63,6 +64,7 @@ class FitResult:
     state: RunState
     stopped: bool  # by a signal, before the end
     run_folder: Path
+    metric: str = LOSS.name  # of `state.best_value`
 
     @property
     def tagger(self) -> Path:
@@ -113,7 +115,7 @@ def fit(
     if world.is_first and not stopped:
         draw_curves(read_metrics(folder.metrics, "epoch"), folder.curves)
     report(Ended(stopped, state.step, job.metric.name, state.best_value, state.best_epoch, folder.tagger))
-    return FitResult(state, stopped, folder.path)
+    return FitResult(state, stopped, folder.path, job.metric.name)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,6 @@
 """`partt demo` runs the public commands, continues after Ctrl-C, and tests on jets that it has not trained on."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -8,38 +9,52 @@ import numpy as np
 import pytest
 
 import partt
+from forked_commands import run_partt
+from partt.cli import demo
 from partt.cli.demo import demo_commands
 from partt.cli.main import main, parse
 from partt.data.files.tables import inspect_file, read_columns
 from partt.errors import ConfigError
+from partt.evaluation import report as report_module
+from partt.evaluation.figures.confusion import draw_confusion
 from partt.sample.split import split_sample
+from partt.training import fit as fit_module
 
-# The demo with two epochs instead of fifteen.
-SHORT_DEMO = """
-import sys
-from partt.cli import demo, main
-commands = demo.demo_commands
-demo.demo_commands = lambda out: [
-    [*words, "--set", "epochs=2"] if words[0] == "train" else words for words in commands(out)
-]
-sys.exit(main.main())
-"""
+
+def quick() -> None:
+    """Train a smaller network for two epochs instead of fifteen, and draw one figure."""
+    commands = demo.demo_commands
+    smaller = ["--set", "epochs=2", "--set", "model.settings={num_blocks: 1}"]
+    demo.demo_commands = lambda out: [
+        [*words, *smaller] if words[0] == "train" else words for words in commands(out)
+    ]
+    report_module.draw_figures = lambda found, _epochs: [draw_confusion(found.main.classification)]
+
+
+def quick_and_interrupted() -> None:
+    """Send Ctrl-C after the first validation."""
+    quick()
+    validate = fit_module.validate
+
+    def validate_and_interrupt(*arguments, **options):
+        found = validate(*arguments, **options)
+        os.kill(os.getpid(), signal.SIGINT)
+        return found
+
+    fit_module.validate = validate_and_interrupt
 
 
 @pytest.mark.slow
 def test_an_interrupted_demo_continues_and_ends_with_report_and_commands(tmp_path):
-    command = [sys.executable, "-c", SHORT_DEMO, "demo", "--offline"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if line.startswith(" epoch "):
-                process.send_signal(signal.SIGINT)
-    assert process.returncode == 75
+    words = ["demo", "--offline"]
+    options = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    result = run_partt(words, prepare=quick_and_interrupted, **options)
+    assert result.returncode == 75, result.stderr
+    lines = result.stdout.splitlines()
     assert lines[0].startswith("demo/offline/jets: 630 jets of the sample for training, 270 for testing")
-    assert lines[-1] == "`partt demo --offline` continues from here\n"
+    assert lines[-1] == "`partt demo --offline` continues from here"
 
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    result = run_partt(words, prepare=quick, **options)
     assert result.returncode == 0, result.stderr
     assert "resuming after step" in result.stdout
     lines = result.stdout.splitlines()

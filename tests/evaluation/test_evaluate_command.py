@@ -87,6 +87,9 @@ def test_the_whole_report(tmp_path, capsys):
             page.count(f'data-model="{model}"') == len(of_each_model) + 2
         )  # working points, what was evaluated
     assert max(map(len, printed.splitlines())) <= 80
+    # no key, file or word about regressions
+    assert "egression" not in (out / "metrics.json").read_text() + page.partition("<body>")[2]
+    assert not list(out.glob("regressions*"))
 
 
 def scores(probabilities, labels, classes=CLASSES, **options):

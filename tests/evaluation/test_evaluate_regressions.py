@@ -126,7 +126,7 @@ def test_files_without_a_note(tmp_path):
     assert found.classification is not None
 
 
-def test_without_true_values(tmp_path, capsys):
+def test_without_true_values(tmp_path, capsys, one_figure):
     for classes, code in ((True, 0), (False, 3)):
         path = tmp_path / f"{classes}.root"
         write_regressions(path, 80, classes=classes)
@@ -147,15 +147,6 @@ def _columns(path):
     from partt.data.files.tables import inspect_file
 
     return inspect_file(str(path)).branches
-
-
-def test_a_report_of_classes_is_as_before(tmp_path):
-    """No key, file or word about regressions."""
-    write_table(tmp_path / "scores.root", score_table(200))
-    assert run(tmp_path / "scores.root", "--out", tmp_path / "report") == 0
-    assert "egression" not in (tmp_path / "report/metrics.json").read_text()
-    assert "egression" not in (tmp_path / "report/report.html").read_text().partition("<body>")[2]
-    assert not list((tmp_path / "report").glob("regressions*"))
 
 
 def test_a_user_error_is_one_message(tmp_path, capsys):

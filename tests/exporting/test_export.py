@@ -46,7 +46,7 @@ KINDS = dict.fromkeys(CASES, "raw") | dict.fromkeys(("part_xs", "slim_m", "pcnn"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "inputs"), [*KINDS.items(), ("part", "standardised")])
+@pytest.mark.parametrize(("case", "inputs"), [*KINDS.items(), ("pfn", "standardised")])
 def test_scores_are_torchs_for_all_lengths_and_mixes(case, inputs, exported):
     tagger, result = exported(case, inputs)
     assert 0 < result.header.largest_difference < TOLERANCE
@@ -296,7 +296,7 @@ def test_the_file_says_what_it_is(exported):
 def test_preprocess_json_is_weavers(exported, tmp_path):
     from weaver.utils.data.config import DataConfig as WeaverConfig
 
-    _, result = exported("part", "standardised")
+    _, result = exported("pfn", "standardised")
     names = ("jetclass_full", "jetclass_kin", "top_landscape_kin", "quark_gluon_kinpidplus")
     for name in names:
         config = load_data_config(name)

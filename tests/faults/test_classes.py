@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from sklearn.metrics import roc_auc_score
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 
@@ -87,6 +88,11 @@ def test_the_area_without_a_class_equals_that_of_the_others():
     random = np.random.default_rng(0)
     labels = random.integers(0, 3, 200)
     scores = random.dirichlet(np.ones(3), 200)
+    expected = roc_auc_score(labels, scores, multi_class="ovo")
+    assert area_under_curve(scores, labels) == pytest.approx(expected, abs=1e-12)
+    pair = np.round(scores[:, :2], 1)  # with ties
+    expected = roc_auc_score(labels[labels < 2], pair[labels < 2, 1])
+    assert area_under_curve(pair[labels < 2], labels[labels < 2]) == pytest.approx(expected, abs=1e-12)
     with_another = np.concatenate([scores, np.zeros((200, 1))], axis=1)
     assert area_under_curve(with_another, labels) == pytest.approx(
         area_under_curve(scores, labels), abs=1e-12

@@ -30,7 +30,7 @@ from partt.evaluation.regression_formats import (
 from partt.evaluation.report import draw_figures, render
 from partt.evaluation.table_formats import to_csv, to_latex, to_markdown
 from partt.model.tasks import Task
-from partt.pages.style import house_style
+from partt.pages.style import arrange, house_style
 
 NUM_ATTACKS = int(os.environ.get("PARTT_ATTACKS", "200"))
 DRAWN = 25  # one attack of so many has its figures drawn
@@ -248,6 +248,7 @@ def check_outputs(found, *, draw: bool) -> None:
     if draw:
         with house_style():
             for drawing in draw_figures(found, []):
+                arrange(drawing.figure)
                 drawing.figure.draw_without_rendering()
                 json.dumps(drawing.hover, allow_nan=False)
                 figures.append((drawing, "data:,"))

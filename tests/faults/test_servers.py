@@ -264,7 +264,10 @@ def assert_killed_scheduler_is_one_line(folder, arguments, is_working):
 
 def test_a_killed_scheduler_ends_a_prediction_and_a_rerun_completes(tmp_path):
     saved_tagger(tmp_path / "tagger.safetensors")
-    inputs = [write_jets(tmp_path / f"jets_{number}.root", 60, seed=number) for number in range(80)]
+    write_jets(tmp_path / "jets.root", 20)
+    inputs = [tmp_path / f"jets_{number}.root" for number in range(80)]
+    for copy in inputs:
+        copy.hardlink_to(tmp_path / "jets.root")
     arguments = ["predict", "--tagger", "tagger.safetensors", "--out", "scores", *map(str, inputs)]
     assert_killed_scheduler_is_one_line(
         tmp_path, arguments, lambda: any((tmp_path / "scores").glob("*.root"))

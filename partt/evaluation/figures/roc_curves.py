@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from partt.evaluation.figures.paired_panels import is_leftmost, is_lowest, paired_panels, say
 from partt.evaluation.summary import DiscriminantSummary
 from partt.pages.drawing import Drawing
-from partt.pages.style import colour, line, plain
+from partt.pages.style import arrange, colour, line, plain
 from partt.scores.passing import Floats
 from partt.scores.roc import RocPoints
 
@@ -38,7 +38,7 @@ def draw_roc(curves: Curves) -> Drawing:
     """
     names = list(dict.fromkeys(name for model in curves.values() for name in model))
     figure, hovers = _draw_compared(curves, names) if len(curves) > 1 else _draw_one(curves, names)
-    figure.draw_without_rendering()  # the layout is known only now
+    arrange(figure)
     hover = [_hover(axes, drawn, is_zoomed=is_zoomed) for axes, drawn, is_zoomed in hovers]
     return Drawing("roc", "ROC curves", CAPTION, figure, hover)
 

@@ -4,7 +4,6 @@ Axes: B jets, C classes.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import permutations
 
 import numpy as np
 from torch import Tensor
@@ -16,6 +15,7 @@ from partt.errors import ConfigError, DataError
 from partt.model.config_types import CLASSES
 from partt.model.network import Outputs
 from partt.model.tasks import classes_task
+from partt.scores.passing import area, sort_sample
 from partt.training.objectives.objective import LOSS, Losses, Measurements, Metric, Objective
 
 ACCURACY = Metric("accuracy", "accuracy", "higher")
@@ -90,10 +90,10 @@ class Classification(Objective):
             found.append(f"no training jets of {_some(missing)}: the network cannot learn to recognise them")
         if missing := [name for name, count in validation.items() if not count]:
             is_area_known = len(validation) - len(missing) > 1
-            area = (
+            note = (
                 "the AUC is the mean over pairs of the other classes" if is_area_known else "there is no AUC"
             )
-            found.append(f"no validation jets of {_some(missing)}: {area}, and the metrics do not show them")
+            found.append(f"no validation jets of {_some(missing)}: {note}, and the metrics do not show them")
         return found
 
     def check_validation(self, index: JetIndex, metric: str) -> None:
@@ -109,22 +109,15 @@ def area_under_curve(probabilities: np.ndarray, labels: np.ndarray) -> float | N
 
     Classes without jets are left out; None if fewer than two have jets.
     """
-    from sklearn.metrics import roc_auc_score  # noqa: PLC0415 - takes seconds to import
-
-    num_classes = probabilities.shape[1]
     present = np.unique(labels)
     if len(present) < 2:
         return None
-    if num_classes == 2:
-        return float(roc_auc_score(labels, probabilities[:, 1]))
-    exact = probabilities.astype(np.float64)
-    exact /= exact.sum(axis=1, keepdims=True)
-    if len(present) == num_classes:
-        return float(roc_auc_score(labels, exact, multi_class="ovo", average="macro"))
+    jets = {number: probabilities[labels == number] for number in present}
+    signals = present if probabilities.shape[1] > 2 else present[1:]
     areas = []
-    for one, other in permutations(present, 2):
-        is_either = (labels == one) | (labels == other)
-        areas.append(roc_auc_score(labels[is_either] == one, exact[is_either, one]))
+    for one in signals:
+        own = sort_sample(jets[one][:, one])
+        areas += [area(own, sort_sample(jets[other][:, one])) for other in present if other != one]
     return float(np.mean(areas))
 
 
