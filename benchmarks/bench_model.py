@@ -1,5 +1,7 @@
 """Jets per second through the Particle Transformer: partt, weaver-core, its ONNX export, the limit.
 
+The part slim_inference compares partt's slim_s with lgatr's own, with the same weights.
+
 The parts vertices_* have two collections, and compare with weaver-core's ParticleTransformerTagger, with the
 same weights. Up to five displaced tracks of a jet stand for its secondary vertices.
 
@@ -197,6 +199,67 @@ def vertices_inference(threads: int) -> tuple[Competitors, float]:
     return {"partt, batch 400": (NUM_JETS, partt)}, gflop(jets)
 
 
+def build_slim(jets: Any) -> Any:
+    """Return slim_s with new weights."""
+    import torch
+
+    from partt.model.registry import build_network, network_config
+
+    torch.manual_seed(0)
+    return build_network("slim_s", network_config("slim_s"), jets.inputs.shape, {"classes": 10}).eval()
+
+
+def slim_inference(threads: int) -> tuple[Competitors, float]:
+    """Return partt's slim_s."""
+    import torch
+
+    from partt.model.cpu.allocator import keep_freed_memory
+
+    del threads
+    keep_freed_memory()
+    jets = load_jets(NUM_JETS)
+    network = build_slim(jets)
+
+    def partt() -> None:
+        with torch.inference_mode():
+            network(jets.inputs)
+
+    return {"partt, batch 400": (NUM_JETS, partt)}, 0.0
+
+
+def lgatr_inference(threads: int) -> tuple[Competitors, float]:
+    """Return lgatr's slim_s on padded jets at several batch sizes, as they come and sorted by length."""
+    import numpy as np
+    import torch
+
+    sys.path.append(str(ROOT / "tests"))
+    from lgatr_oracle import lgatr_inputs, lgatr_logits, lgatr_twin
+
+    del threads
+    jets = load_jets(NUM_JETS)
+    network = build_slim(jets)
+    twin = lgatr_twin(network).eval()
+
+    def batches(size: int, *, by_length: bool) -> Work:
+        ordered = jets.take(np.argsort(jets.inputs.lengths.numpy(), kind="stable")) if by_length else jets
+        slices = [ordered.slice(i, min(i + size, NUM_JETS)) for i in range(0, NUM_JETS, size)]
+        padded = [lgatr_inputs(network, batch.inputs) for batch in slices]
+
+        def work() -> None:
+            with torch.inference_mode():
+                for batch in padded:
+                    lgatr_logits(twin, *batch)
+
+        return work
+
+    competitors = {
+        f"lgatr, batch {size}": (NUM_JETS, batches(size, by_length=False)) for size in (400, 50, 16, 8)
+    }
+    for size in (50, 16, 8):
+        competitors[f"lgatr, sorted, batch {size}"] = (NUM_JETS, batches(size, by_length=True))
+    return competitors, 0.0
+
+
 def weaver_inference(threads: int, *, vertices: bool = False) -> tuple[Competitors, float]:
     """Return weaver-core at several batch sizes."""
     import torch
@@ -335,6 +398,7 @@ PARTS = {
     "training": (training, weaver_training),
     "vertices_inference": (vertices_inference, partial(weaver_inference, vertices=True)),
     "vertices_training": (partial(training, vertices=True), partial(weaver_training, vertices=True)),
+    "slim_inference": (slim_inference, lgatr_inference),
     "scaling": (scaling,),
     "memory": ("partt", "weaver"),
 }

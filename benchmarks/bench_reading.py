@@ -135,6 +135,7 @@ def measure_partt(files: list[str], config_name: str) -> dict[str, float]:
 
     def batches(folder: Path | None = None):
         FILE_CACHE.trees.clear()  # a cold start in one process
+        FILE_CACHE.tree_shapes.clear()
         source = open_source(inputs, config, cache=folder)
         index = build_index(source)
         return training_batches(source, index, batch_size=BATCH_SIZE, seed=0), index.num_jets // BATCH_SIZE

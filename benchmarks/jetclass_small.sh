@@ -15,7 +15,8 @@ partt simulate --out "$folder/box_test" --jets 4000 --workers 2 --seed 505
 
 partt train jetclass_part_s --train "$folder/train/*.root" "$folder/box_train/*.root" --val "$folder/val/*.root" \
   --out "$run" --threads 1 --resume \
-  --set batch_size=256 --set optimizer.lr=1e-3 --set epochs=10 --set jets_per_epoch=100000
+  --set batch_size=256 --set optimizer.lr=1e-3 --set optimizer.weight_decay=0.01 --set epochs=10 --set jets_per_epoch=100000 \
+  --set schedule.rise_fraction=0.3 --set schedule.final_factor=0.01
 for part in test box_test; do
   partt predict --tagger "$run" "$folder/$part/*.root" --out "$scores/$part"
 done

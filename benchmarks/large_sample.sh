@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The large sample: 286 200 simulated jets to train and 50 500 others to test, with vertices and generator truth.
 # usage: benchmarks/large_sample.sh [FOLDER] [WORKERS]    (default: /work/samples/large, one process)
-# If interrupted, rerun the same command: complete files are kept. On an otherwise idle core (22 jets/s) it takes four hours.
+# If interrupted, rerun the same command: complete files are kept. Two processes on two cores made 104 jets/s: one hour.
 # Files have 2000 jets of one class, made in turn, so that whatever is complete has all classes.
 set -euo pipefail
 folder=${1:-/work/samples/large}

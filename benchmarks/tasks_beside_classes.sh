@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Does a regression cost accuracy? Classes alone, and classes + mass + pT: three seeds each, 28 000 jets of seven classes.
 # usage: benchmarks/tasks_beside_classes.sh SAMPLE FOLDER    (SAMPLE: made by large_sample.sh)
-# If interrupted, rerun the same command: it resumes.
+# Accuracy and AUC go to benchmarks/tasks_beside_classes.csv. If interrupted, rerun the same command: it resumes.
 set -euo pipefail
 sample=$1
 folder=$2
@@ -18,3 +18,4 @@ train classes --set 'tasks={classification: {weight: 1.0}}'
 train tasks
 partt evaluate "$folder"/scores_tasks/*/*.root --name 'classes, mass, pT' --compare "classes=$folder/scores_classes/*/*.root" \
   --out "$folder/report"
+grep -E '^model,|,(accuracy|auc),' "$folder/report/metrics.csv" > "$(dirname "$0")/tasks_beside_classes.csv"

@@ -14,7 +14,7 @@ partt simulate --out "$folder/test" --jets 1000 --workers 2 --seed 202
 for name in $names; do
   case $name in # with so few jets: small batches, and learning rates to match
     pfn) recipe=jetclass_pfn settings="optimizer.lr=2e-3 epochs=40" ;;
-    part_s) recipe=jetclass_part_s settings="optimizer.lr=1e-3 epochs=15" ;;
+    part_s) recipe=jetclass_part_s settings="optimizer.lr=1e-3 optimizer.weight_decay=0.01 epochs=15 schedule.rise_fraction=0.3 schedule.final_factor=0.01" ;;
     gru) recipe=jetclass_gru settings="schedule.warmup_steps=300 epochs=15" ;;
     pcnn) recipe=jetclass_pcnn settings="optimizer.lr=3e-3 epochs=15" ;;
     particlenet) recipe=jetclass_particlenet settings="optimizer.lr=5e-3 epochs=4" ;;

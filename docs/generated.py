@@ -6,9 +6,11 @@ A page has the line `<!-- generated: NAME -->`; when Sphinx reads it, Markdown m
 import contextlib
 import inspect
 import io
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -17,6 +19,7 @@ from sphinx.pycode import ModuleAnalyzer
 from partt import errors
 from partt.cli.main import VERBS, main
 from partt.config import Record
+from partt.data.config import input_map
 from partt.data.config import sections as data_config_schema
 from partt.data.config.data_config import DataConfig
 from partt.data.config.labels import Labels, ParticleLabels, Targets
@@ -59,6 +62,8 @@ def recipe_keys() -> str:
         "tasks.classification": recipe.ClassificationTask,
         "tasks.regressions.NAME": recipe.RegressionTask,
         "tasks.particles.NAME": recipe.ParticleTask,
+        "distillation": recipe.DistillationChoice,
+        "ema": recipe.EmaChoice,
         "fine_tuning": recipe.FineTuning,
     }
     return "\n".join([key_table(recipe.Recipe), *_sections(sections)])
@@ -100,6 +105,12 @@ def data_config_keys() -> str:
     return "\n".join([key_table(DataConfig), *_sections(sections)])
 
 
+def input_map_keys() -> str:
+    """Return the keys of input maps, section by section."""
+    sections = {"particles.COLLECTION": input_map.Link, "lists.PREFIX": input_map.ListRule}
+    return "\n".join([key_table(input_map.InputMap), *_sections(sections)])
+
+
 def formula_functions() -> str:
     """Return the functions and constants that formulas may use, by module."""
     names = sorted([*NUMPY_FUNCTIONS.functions, *CONSTANTS])
@@ -126,11 +137,24 @@ def exit_codes() -> str:
     return "| exit code | error | |\n|---|---|---|\n" + "\n".join(rows) + "\n"
 
 
+def notebook() -> str:
+    """Return the cells of the notebook: texts, and code as blocks."""
+    cells = json.loads((Path(__file__).parent / "tutorial/notebook.ipynb").read_text(encoding="utf-8"))[
+        "cells"
+    ]
+    texts = [
+        ("".join(cell["source"]), cell["cell_type"] == "code") for cell in cells[1:]
+    ]  # without the title
+    return "\n\n".join(f"```python\n{text}\n```" if is_code else text for text, is_code in texts)
+
+
 TEXTS: dict[str, Callable[[], str]] = {
+    "notebook": notebook,
     "command line": command_line,
     "recipe keys": recipe_keys,
     "network keys": network_keys,
     "data config keys": data_config_keys,
+    "input map keys": input_map_keys,
     "formula functions": formula_functions,
     "exit codes": exit_codes,
 }

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from partt.conversion.convert import convert
     from partt.evaluation.evaluate import evaluate
     from partt.evaluation.jets import scores_from_arrays
+    from partt.explanation.displayed_jets import show
+    from partt.explanation.explain import explain
     from partt.exporting.export import export
     from partt.prediction.predict import predict
     from partt.sample import sample_files
@@ -22,11 +24,13 @@ _MODULES = {
     "check": "partt.checking.check",
     "convert": "partt.conversion.convert",
     "evaluate": "partt.evaluation.evaluate",
+    "explain": "partt.explanation.explain",
     "export": "partt.exporting.export",
     "load_tagger": "partt.tagger.loading",
     "predict": "partt.prediction.predict",
     "sample_files": "partt.sample",
     "scores_from_arrays": "partt.evaluation.jets",
+    "show": "partt.explanation.displayed_jets",
     "simulate": "partt.simulation.simulate",
     "train": "partt.training.train",
 }
@@ -36,11 +40,13 @@ __all__ = [
     "check",
     "convert",
     "evaluate",
+    "explain",
     "export",
     "load_tagger",
     "predict",
     "sample_files",
     "scores_from_arrays",
+    "show",
     "simulate",
     "train",
 ]
@@ -50,3 +56,8 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'partt' has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the functions, for completion in notebooks and at prompts, though they are imported later."""
+    return sorted(__all__)

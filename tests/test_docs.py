@@ -98,6 +98,7 @@ def files(tmp_path_factory):
     ):
         write_jets(here / f"{name}.root", 600, [label], seed)
     write_pfnano(here / "pfnano.root")
+    shutil.copy(FIXTURES / "delphes.root", here)
     for seed, name in enumerate(["part", "particlenet"]):
         write_scores(here / f"scores/{name}.root", seed)
     (here / "regressions").mkdir()

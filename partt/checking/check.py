@@ -5,6 +5,7 @@ Jets are read by the same functions as in a job.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -47,19 +48,21 @@ from partt.data.variables import (
     targets_of,
 )
 from partt.errors import ConfigError, DataError, ParttError
+from partt.jobs.notebook_bar import notebook_progress
 from partt.jobs.progress import Progress
 from partt.tagger.tagger import Tagger
 
 ENTRIES_PER_FILE = 2000  # that are read by default
 MAX_CLASS_RATIO = 20.0
 
+Files = str | Path | Sequence[str | Path]
 OpenFile = tuple[str, FileInfo]  # with the name of its sample
 
 
 def check(
     config: DataConfig | Tagger | str,
-    train: Sequence[str],
-    test: Sequence[str] = (),
+    train: Files,
+    test: Files = (),
     *,
     purpose: Purpose = "train",
     input: InputMap | str | None = None,  # noqa: A002
@@ -80,10 +83,11 @@ def check(
         domain, config, purpose = config.domain, config.data_config, "predict"
     config = load_data_config(config) if isinstance(config, str) else config
     config = with_input(config, input)
-    sets = {"train": expand_files(train, tree), "test": expand_files(test, tree)}
+    sets = {"train": expand_files(_texts(train), tree), "test": expand_files(_texts(test), tree)}
     sets = {name: inputs for name, inputs in sets.items() if inputs}
     if not sets:
         raise ConfigError("no files to check: name some, for example 'data/*.root'")
+    progress = progress or notebook_progress("checking", "files")
     report = CheckReport(inputs_by_group=_inputs_by_group(config))
     opened: dict[str, list[OpenFile]] = {}
     for name, inputs in sets.items():
@@ -106,8 +110,7 @@ def check(
         for pair in pairs:
             parts.append(_check_file(config, pair, purpose, report, units))
             done += 1
-            if progress:
-                progress(done, len(files))
+            progress(done, len(files))
         hashes[name] = np.concatenate(parts)
     _check_totals(config, purpose, report, to_fit)
     _check_jets(config, report)
@@ -126,6 +129,10 @@ def _inputs_by_group(config: DataConfig) -> dict[str, tuple[str, ...]]:
         name: tuple(dict.fromkeys(variable.name for group in members for variable in group.variables))
         for name, members in groups.items()
     }
+
+
+def _texts(files: Files) -> list[str]:
+    return [str(file) for file in ([files] if isinstance(files, str | Path) else files)]
 
 
 def _open(

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from partt.cli.arguments import add_input, add_network, positive
-from partt.cli.screen import make_console, progress_bar
+from partt.cli.screen import fitting_tables, make_console, progress_bar
 from partt.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from partt.checking.findings import CheckReport, ValueSummary
     from partt.tagger.tagger import Tagger
@@ -111,8 +111,7 @@ def _tagger(name: str, options: argparse.Namespace) -> "Tagger":
 
 def _print(report: "CheckReport", console: Console) -> None:
     console.print(_sample_table(report))
-    if any(sample.jets_by_class for sample in report.samples.values()):
-        console.print(_class_table(report))
+    console.print(*_class_tables(report, console), end="")
     if len(report.collections) > 1 or any(found.num_masked for found in report.collections.values()):
         console.print(_collection_table(report))
     if report.branches:
@@ -155,14 +154,13 @@ def _sample_table(report: "CheckReport") -> Table:
     return table
 
 
-def _class_table(report: "CheckReport") -> Table:
-    classes = list(dict.fromkeys(name for sample in report.samples.values() for name in sample.jets_by_class))
-    table = Table("files", title="selected jets by class, of those read", show_edge=False)
-    for name in classes:
-        table.add_column(name, justify="right")
-    for sample in report.samples.values():
-        table.add_row(sample.name, *(f"{sample.jets_by_class.get(name, 0):,}" for name in classes))
-    return table
+def _class_tables(report: "CheckReport", console: Console) -> "Iterator[Table]":
+    """Yield the jets of each class, by sample: classes as columns, as many as fit."""
+    samples = list(report.samples.values())
+    classes = list(dict.fromkeys(name for sample in samples for name in sample.jets_by_class))
+    columns = [(name, [f"{sample.jets_by_class.get(name, 0):,}" for sample in samples]) for name in classes]
+    title = "selected jets by class, of those read"
+    yield from fitting_tables(console, [sample.name for sample in samples], columns, title=title)
 
 
 def _collection_table(report: "CheckReport") -> Table:
@@ -201,17 +199,15 @@ def _particle_class_table(report: "CheckReport") -> Table:
 def _domain_table(report: "CheckReport") -> Table:
     from partt.data.training_domain import HIGH, LOW, MEDIAN
 
-    table = Table("variable", title="training (0.1 %, median, 99.9 %) and these files", show_edge=False)
-    for heading in ("0.1 %", "median", "99.9 %", "here: 0.1 %", "median", "99.9 %", "outside"):
+    table = Table("variable", title="values of the training, and of these files", show_edge=False)
+    for heading in ("training: 0.1 %", "median", "99.9 %", "here: median", "outside"):
         table.add_column(heading, justify="right")
     for name, found in report.domain.items():
         training = (f"{found.training[position]:.3g}" for position in (LOW, MEDIAN, HIGH))
         if found.excess is None:
             table.add_row(name, *training)
             continue
-        quantiles = found.quantiles
-        here = (f"{quantiles[position]:.3g}" for position in (LOW, MEDIAN, HIGH))
-        table.add_row(name, *training, *here, f"{found.excess.fraction:.1%}")
+        table.add_row(name, *training, f"{found.quantiles[MEDIAN]:.3g}", f"{found.excess.fraction:.1%}")
     return table
 
 

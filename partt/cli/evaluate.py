@@ -1,19 +1,23 @@
 """`partt evaluate`: the results table, figures and working points of one or several taggers."""
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from partt.cli.arguments import add_overwrite, add_tree
-from partt.cli.screen import make_console, progress_bar
+from partt.cli.screen import fitting_tables, make_console, progress_bar
 from partt.errors import ConfigError
 
 if TYPE_CHECKING:
     from partt.evaluation.regression_table import RegressionTable
     from partt.evaluation.results_table import ResultsTable
+
+MAX_LINES = 24  # of the results table on the screen
 
 EPILOG = """\
 examples:
@@ -43,7 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="REPORT", help="folder for the report")
     add_overwrite(parser)
     add_tree(parser)
-    parser.add_argument("--name", help="name of the model (default: that of the first file)")
+    parser.add_argument(
+        "--name", help="name of the model (default: that of its tagger, or of the first file)"
+    )
     parser.add_argument(
         "--preset",
         choices=["jetclass", "top", "qg"],
@@ -99,6 +105,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="run folder of the training, to draw its curves",
     )
+    parser.add_argument(
+        "--label",
+        default="",
+        metavar="TEXT",
+        help="label of the figures: an experiment, then the rest, like 'CMS Simulation Preliminary'",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -123,15 +135,20 @@ def run(options: argparse.Namespace) -> int:
             compare=_models(options.compare),
             published=options.published,
             run_folder=options.run_folder,
+            label=options.label,
             command=options.command,
             overwrite=options.overwrite,
             progress=progress,
         )
     console = make_console()
     if found.table.rows:
-        console.print(_screen_table(found.table))
+        for one in _screen_tables(found.table, console):
+            console.print(one)
+        if len(found.table.columns) > MAX_LINES:
+            print(f"and {len(found.table.columns) - MAX_LINES} more: {options.out / 'table.md'}")
     for table in found.regression_tables:
-        console.print(_regression_table(table))
+        for one in _regression_tables(table, console):
+            console.print(one)
     for name, seeds in found.models.items():
         for reason, count in seeds[0].left_out.items():
             print(f"{name}: {count:,} of {seeds[0].num_rows:,} rows left out: {reason}")
@@ -152,22 +169,21 @@ def _models(texts: list[str]) -> dict[str, list[str]]:
     return models
 
 
-def _screen_table(results: "ResultsTable") -> Table:
-    """Transpose the table to fit a terminal; published rows are only in the report."""
+def _screen_tables(results: "ResultsTable", console: Console) -> Iterator[Table]:
+    """Yield the table with a line for each number; published rows are only in the report."""
     from partt.evaluation.table_formats import plain_text, row_title
     from partt.pages.number_text import cell_text
 
-    table = Table("", title=r"68 % intervals \[background jets that pass]")
-    rows = [row for row in results.rows if not row.source]
-    for row in rows:
-        table.add_column(row_title(row).replace("[", r"\["), justify="right")
-    for number, column in enumerate(results.columns):
-        cells = (plain_text(cell_text(row.cells[number])).replace("[", r"\[") for row in rows)
-        table.add_row(column.title.replace("[", r"\["), *cells)
-    return table
+    lines = [column.title for column in results.columns[:MAX_LINES]]
+    columns = [
+        (row_title(row), [plain_text(cell_text(cell)) for cell in row.cells[:MAX_LINES]])
+        for row in results.rows
+        if not row.source
+    ]
+    yield from fitting_tables(console, lines, columns, title=r"68 % intervals \[background jets that pass]")
 
 
-def _regression_table(results: "RegressionTable") -> Table:
+def _regression_tables(results: "RegressionTable", console: Console) -> Iterator[Table]:
     """Show bias and width of all jets, the widths of each class, and the coverage."""
     from partt.evaluation.regression_formats import predictor_title
     from partt.evaluation.responses import ALL_JETS
@@ -175,20 +191,27 @@ def _regression_table(results: "RegressionTable") -> Table:
     from partt.pages.number_text import cell_text
 
     what = "response" if results.is_ratio else "residual"
-    table = Table("", title=escape(f"{what} of {results.target}, 68 % intervals"))
-    for predictor in results.predictors:
-        table.add_column(escape(predictor_title(predictor)), justify="right")
+    lines: list[str] = []
+    cells: list[list[str]] = []  # by line
     for row in (row for row in results.rows if not row.place.observer):
         biases, widths = (
-            [plain_text(cell_text(cell)) for cell in cells] for cells in (row.biases, row.widths)
+            [plain_text(cell_text(cell)) for cell in cells_of] for cells_of in (row.biases, row.widths)
         )
         if row.place.group == ALL_JETS:
-            table.add_row("bias", *biases)
-            table.add_row("width", *widths)
+            lines += ["bias", "width"]
+            cells += [biases, widths]
         else:
-            table.add_row(escape(f"width, {row.place.group}"), *widths)
+            lines.append(f"width, {row.place.group}")
+            cells.append(widths)
     for one in (one for one in results.coverage if one.group == ALL_JETS):
-        cells = [""] * len(results.predictors)
-        cells[one.predictor] = plain_text(cell_text(one.cell))
-        table.add_row(escape(one.title), *cells)
-    return table
+        lines.append(one.title)
+        found = [""] * len(results.predictors)
+        found[one.predictor] = plain_text(cell_text(one.cell))
+        cells.append(found)
+    columns = [
+        (predictor_title(predictor), [line[number] for line in cells])
+        for number, predictor in enumerate(results.predictors)
+    ]
+    yield from fitting_tables(
+        console, lines, columns, title=escape(f"{what} of {results.target}, 68 % intervals")
+    )

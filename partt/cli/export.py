@@ -1,4 +1,4 @@
-"""`partt export`: tagger -> ONNX file, for programs that use onnxruntime."""
+"""`partt export`: tagger -> ONNX file, for programs that use onnxruntime; several taggers -> one ensemble."""
 
 import argparse
 from pathlib import Path
@@ -8,8 +8,11 @@ from rich.table import Table
 
 from partt.cli.arguments import add_network, add_overwrite, positive
 from partt.cli.screen import make_console
+from partt.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from partt.exporting.export import ExportResult
     from partt.tagger.onnx_file import OnnxHeader
 
@@ -17,6 +20,7 @@ EXAMPLES = """\
 examples:
   partt export runs/first --out tagger.onnx
   partt export tagger.safetensors --out cmssw/tagger.onnx --inputs standardised
+  partt export runs/a runs/b runs/c --out ensemble.safetensors
   partt predict --engine onnx --tagger tagger.onnx 'jets/*.root' --out scores
 
 raw: one input per branch that the data config needs (jets x particles, or jets), and num_particles (jets);
@@ -31,10 +35,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `partt export`."""
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "tagger", metavar="TAGGER", help="a tagger file, a run folder, or the name of a shipped tagger"
+        "taggers",
+        metavar="TAGGER",
+        nargs="+",
+        help="a tagger file, a run folder, or the name of a shipped tagger; several for an ensemble",
     )
     add_network(parser)
-    parser.add_argument("--out", metavar="MODEL.onnx", type=Path, required=True)
+    parser.add_argument(
+        "--out",
+        metavar="MODEL.onnx",
+        type=Path,
+        required=True,
+        help="the ONNX file, or a .safetensors file for an ensemble",
+    )
     add_overwrite(parser)
     parser.add_argument("--inputs", choices=["raw", "standardised"], default="raw", help="(default: raw)")
     parser.add_argument(
@@ -49,9 +62,16 @@ def run(options: argparse.Namespace) -> None:
     from partt.tagger.loading import load_torch_tagger
 
     console = make_console()
+    if options.out.suffix == ".safetensors":
+        _export_ensemble(options, console)
+        return
+    if len(options.taggers) > 1:
+        raise ConfigError(
+            f"{len(options.taggers)} taggers are an ensemble, which is a .safetensors file, not {options.out}"
+        )
     with console.status("tracing the network, then comparing with torch"):
         result = export(
-            load_torch_tagger(options.tagger, options.network),
+            load_torch_tagger(options.taggers[0], options.network),
             options.out,
             inputs=options.inputs,
             opset=options.opset or DEFAULT_OPSET,
@@ -60,6 +80,16 @@ def run(options: argparse.Namespace) -> None:
     console.print(_table(result))
     others = f" and {result.preprocess_json}" if result.preprocess_json else ""
     text = f"{result.path} ({result.num_bytes / 1e6:.1f} MB){others}: {_proof(result.header)}"
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _export_ensemble(options: argparse.Namespace, console: "Console") -> None:
+    from partt.tagger.ensemble_file import save_ensemble
+    from partt.tagger.loading import load_tagger
+
+    members = [load_tagger(name, network_file=options.network) for name in options.taggers]
+    ensemble = save_ensemble(options.out, members, overwrite=options.overwrite)
+    text = f"{options.out} ({options.out.stat().st_size / 1e6:.1f} MB): {ensemble.network_name}"
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -18,7 +18,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", required=True, metavar="FILE.pt")
     add_overwrite(parser)
-    parser.epilog = "example:\n  partt export-weaver tagger.safetensors --out tagger_weaver.pt"
+    parser.epilog = (
+        "Networks that weaver-core has, and that can be exported: part, part_plain, part_v2, part_v3 and\n"
+        "particlenet, with classes only (no regressions).\n\n"
+        "example:\n  partt export-weaver tagger.safetensors --out tagger_weaver.pt"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:

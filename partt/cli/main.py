@@ -22,6 +22,8 @@ VERBS = {
     "train": "train a network on labelled jets, following a recipe",
     "predict": "score new jets, labelled or not, one row for each entry",
     "evaluate": "make the results table, figures and report from scores",
+    "explain": "find out which inputs of a tagger matter and where its network looks",
+    "show": "draw jets of a file, with their scores and the network's attention",
     "export": "export a tagger as an ONNX file that takes raw branches, and verify it",
     "import-weaver": "convert weights trained with weaver-core (.pt) to a tagger file",
     "export-weaver": "convert a tagger file to weights for weaver-core (.pt)",

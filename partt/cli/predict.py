@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from partt.model.tasks import Task
     from partt.prediction.predict import PredictResult
+    from partt.tagger.tagger import Tagger
 
 STOPPED = 75  # exit code: stopped by a signal; complete outputs are kept
 
@@ -33,6 +34,7 @@ examples:
   partt predict --tagger runs/first 'jets/*.root' --out scores --discriminant Hbb_vs_QCD --keep 'jet_*'
   partt predict --tagger tagger.safetensors root://host//store/jets_0.root --out scores.parquet
   partt predict --tagger tagger.safetensors 'jets/*.root' --out scores --scheduler tcp://host:8786
+  partt predict --tagger runs/a runs/b runs/c 'jets/*.root' --out scores     (an ensemble)
   partt predict --engine onnx --tagger tagger.onnx 'jets/*.root' --out scores
 
 Every entry of an input is a row of its output, in the same order; jets that are not selected, or whose inputs
@@ -47,7 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILES", nargs="*", help="NAME:GLOB, GLOB, @LIST or URL")
     parser.add_argument(
         "--tagger",
-        help="a tagger file, a run folder, an exported tagger (.onnx), or a name listed by `partt taggers`",
+        metavar="TAGGER",
+        nargs="+",
+        help="a tagger file, a run folder, an exported tagger (.onnx), or a name listed by `partt taggers`; "
+        "several are an ensemble; a folder of `partt train --seeds`: each seed, in DIR/seed_N",
     )
     add_network(parser)
     add_input(parser)
@@ -101,20 +106,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Predict, show progress and print the balance."""
-    files, name = _what_to_tag(options)
+    from partt.tagger.loading import load_tagger, seed_folders
 
+    files, names = _what_to_tag(options)
+    seeds = seed_folders(names[0]) if len(names) == 1 else []
+    if seeds and options.out.suffix in {".root", ".parquet"}:
+        raise ConfigError(
+            f"--out {options.out}: {names[0]} has {len(seeds)} seeds: give a folder for all scores"
+        )
+    runs = [([str(seed)], options.out / seed.name) for seed in seeds] or [(names, options.out)]
+    for taggers, out in runs:
+        tagger = load_tagger(taggers, options.engine, options.network)
+        if (code := _predict(options, tagger, files, out)) != 0:
+            return code
+    return 0
+
+
+def _predict(options: argparse.Namespace, tagger: "Tagger", files: list[str], out: Path) -> int:
     from partt.jobs.devices import num_cores
     from partt.jobs.stop_signals import stop_on_signal
     from partt.prediction.predict import predict
-    from partt.tagger.loading import load_tagger
 
-    tagger = load_tagger(name, options.engine, options.network)
     tagger.move_to(options.device)
     with stop_on_signal() as should_stop, _progress() as (opening, progress):
         result = predict(
             tagger,
             files,
-            options.out,
+            out,
             discriminants=options.discriminants,
             input=options.input,
             tree=options.tree,
@@ -149,20 +167,25 @@ def _progress() -> Iterator[tuple[Progress, Progress]]:
         yield files, progress
 
 
-def _what_to_tag(options: argparse.Namespace) -> tuple[list[str], str]:
-    """Return the files and the tagger to use."""
-    if options.demo and options.files:
+def _what_to_tag(options: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Return the files and the taggers to use: words after --tagger are taggers up to the first other one."""
+    from partt.tagger.loading import is_tagger_name
+
+    words = options.tagger or []
+    others = [number for number, word in enumerate(words) if number and not is_tagger_name(word)]
+    names, files = words[: others[0]] if others else words, options.files
+    files = [*files, *words[len(names) :]]
+    if options.demo and files:
         raise ConfigError("--demo tags the sample shipped with partt: give FILES or --demo, not both")
-    if not options.demo and not options.files:
+    if not options.demo and not files:
         raise ConfigError("no files: name some, for example 'jets/*.root', or tag the sample with --demo")
-    name = options.tagger
-    if name is None and not options.demo:
+    if not names and not options.demo:
         raise ConfigError(
             "no tagger: give --tagger a tagger file, a run folder or a name listed by `partt taggers`"
         )
     if not options.demo:
-        return options.files, name
-    return [str(path) for path in partt.sample_files()], name or DEMO_TAGGER
+        return files, names
+    return [str(path) for path in partt.sample_files()], names or [DEMO_TAGGER]
 
 
 def _print(result: "PredictResult", console: "Console") -> None:

@@ -2,20 +2,21 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
+from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from partt.jobs.progress import Progress
 
-MIN_WIDTH = 100  # columns; narrower tables lose their contents
+MIN_WIDTH = 80  # columns; narrower tables lose their contents
 MIN_BAR = 10  # columns; with less room, details go below the bar
 PATIENCE = 2.0  # seconds before progress is shown
 DRAW_EVERY = 0.2  # seconds between updates of a live line
@@ -25,6 +26,33 @@ LINE_EVERY = 30.0  # seconds between plain lines
 def make_console() -> Console:
     """Return a console for standard output."""
     return Console(width=max(MIN_WIDTH, Console().width))
+
+
+def fitting_tables(
+    console: Console, lines: Sequence[str], columns: Sequence[tuple[str, Sequence[str]]], **options: Any
+) -> Iterator[Table]:
+    """Yield tables that fit the console: each has the titles of the lines, and some of the columns.
+
+    `columns`: heading and cells of each, as plain text; `options` are those of rich's Table.
+    """
+    titles = max(map(len, lines), default=0)
+    widths = [max(map(len, [heading, *cells])) for heading, cells in columns]
+    first = 0
+    while first < len(columns):
+        last, room = (
+            first + 1,
+            console.width - titles - widths[first] - 7,
+        )  # 3 between columns, 4 at the edges
+        while last < len(columns) and widths[last] + 3 <= room:
+            room -= widths[last] + 3
+            last += 1
+        table = Table("", **options)
+        for heading, _ in columns[first:last]:
+            table.add_column(escape(heading), justify="right")
+        for number, title in enumerate(lines):
+            table.add_row(escape(title), *(escape(cells[number]) for _, cells in columns[first:last]))
+        yield table
+        first = last
 
 
 class LiveLine:

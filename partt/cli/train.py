@@ -2,13 +2,15 @@
 
 import argparse
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from partt.cli.arguments import add_input, count, few, fraction
+from partt.cli.arguments import add_input, count, few, few_positive, fraction
 from partt.cli.screen import progress_bar
 
 if TYPE_CHECKING:
+    from partt.jobs.progress import Progress
     from partt.training.events import Event
 
 EXAMPLES = """\
@@ -19,6 +21,7 @@ examples:
 more:
   partt train jetclass_part_full --train TTBar:'train/TTBar_*.root' QCD:'train/ZJets*.root' --val 'val/*.root'
   partt train quick --train 'jets/*.root' --val-fraction 0.2 --set optimizer.lr=3e-4 --set epochs=20
+  partt train quick --train 'jets/*.root' --val-fraction 0.2 --out runs/five --seeds 5 --resume
   torchrun --nproc-per-node 4 -m partt train jetclass_part_full --train 'train/*.root' --val 'val/*.root'
 
 After Ctrl-C, SIGTERM or SIGHUP a run finishes its step, saves everything and ends with exit code 75; a second
@@ -66,6 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", metavar="N", type=count, default=1, help="seed of weights, order and split (default: 1)"
     )
     parser.add_argument(
+        "--seeds",
+        metavar="N",
+        type=few_positive,
+        help="train N times, with --seed and the next ones, in RUN/seed_1, RUN/seed_2, ...",
+    )
+    parser.add_argument(
         "--resume", action="store_true", help="continue the run in RUN, or start it if there is none"
     )
     parser.add_argument(
@@ -78,8 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--teacher",
         metavar="TAGGER",
-        help="learn the scores of a tagger (file, run folder or shipped tagger) of the same classes; the key "
-        "`distillation` of the recipe says how",
+        nargs="+",
+        help="learn the scores of a tagger (file, run folder or shipped tagger) of the same classes, or of "
+        "several as an ensemble; the key `distillation` of the recipe says how",
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 or auto (default)")
     parser.add_argument("--workers", metavar="N", type=few, default=1, help="reading processes (default: 1)")
@@ -111,22 +121,29 @@ def run(options: argparse.Namespace) -> int:
     from partt.cli.train_screen import TrainScreen
     from partt.jobs.stop_signals import STOPPED, SignalledError, stop_on_signal
     from partt.training.distributed import world_from_environment
+    from partt.training.seeds import train_seeds
     from partt.training.train import train
 
+    chosen = train if options.seeds is None else partial(train_seeds, num_seeds=options.seeds)
     show = world_from_environment().is_first
     with stop_on_signal() as should_stop, ExitStack() as bar, TrainScreen() as screen:
-        show_opening = bar.enter_context(progress_bar("opening", unit="files", show=show))
+        show_opening: Progress | None = None
 
         def opening(done: int, total: int) -> None:
+            nonlocal show_opening
             if should_stop():
                 raise SignalledError("stopped by a signal while opening files; nothing was trained yet")
+            if show_opening is None:
+                show_opening = bar.enter_context(progress_bar("opening", unit="files", show=show))
             show_opening(done, total)
 
         def report(event: "Event") -> None:
+            nonlocal show_opening
             bar.close()  # one live line at a time
+            show_opening = None
             screen.show(event)
 
-        result = train(
+        result = chosen(
             options.recipe,
             options.train,
             validation=options.val_fraction if options.val is None else options.val,

@@ -4,19 +4,22 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from partt.atomic_files import refuse_foreign
 from partt.conversion.dataset import Dataset
+from partt.conversion.event_files import open_events
 from partt.conversion.jetclass_npz import open_jetclass_npz
 from partt.conversion.quark_gluon import open_quark_gluon
+from partt.data.config.input_map import InputMap, asked_input_map
 from partt.data.files.tables import inspect_file, read_note, write_table
 from partt.data.jagged import Table, num_jets
 from partt.errors import ConfigError, DataError, OutputError
 from partt.jobs.output_folder import writing_to
 
-DatasetFormat: TypeAlias = Literal["toplandscape", "quarkgluon", "jetclass-npz"]
+DatasetFormat: TypeAlias = Literal["toplandscape", "quarkgluon", "jetclass-npz", "events"]
 Progress = Callable[[int, int], None]  # jets written, jets in all files
 MAKER = "partt convert"
 _Opener: TypeAlias = Callable[[Path], AbstractContextManager[Dataset]]
@@ -28,15 +31,19 @@ def convert(
     out: Path,
     progress: Progress = lambda _done, _total: None,
     *,
+    input: InputMap | str | None = None,  # noqa: A002
+    tree: str | None = None,
     overwrite: bool = False,
 ) -> dict[Path, int]:
     """Convert files; return the number of jets in each ROOT file.
+
+    Files of events need an input map, its name or path; `tree` is another tree than that of the map.
 
     If `out` ends in .root, it becomes one file with the jets of all inputs, in order. Otherwise it is a
     folder, with a ROOT file for each input. Files that were not made by `convert` are replaced only with
     `overwrite`, inputs never.
     """
-    open_dataset = _opener(dataset_format)
+    open_dataset = _opener(dataset_format, input, tree)
     sources = {out: list(inputs)} if out.suffix == ".root" else _one_output_each(inputs, out)
     for path in sources:
         if os.path.realpath(path) in map(os.path.realpath, inputs):
@@ -58,7 +65,14 @@ def _is_converted(path: Path) -> bool:
     return bool(json.loads(read_note(str(path)) or "{}").get("made_by") == MAKER)
 
 
-def _opener(dataset_format: DatasetFormat) -> _Opener:
+def _opener(dataset_format: DatasetFormat, asked: InputMap | str | None, tree: str | None) -> _Opener:
+    if dataset_format == "events":
+        input_map = asked_input_map(asked)
+        if not isinstance(input_map, InputMap):
+            raise ConfigError("events need an input map: --input pfnano-ak8, or that of a YAML file")
+        return partial(open_events, input_map=input_map, tree=tree)
+    if asked is not None or tree is not None:
+        raise ConfigError(f"--input and --tree are for events, not for {dataset_format}")
     if dataset_format == "quarkgluon":
         return open_quark_gluon
     if dataset_format == "jetclass-npz":

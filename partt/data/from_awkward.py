@@ -24,13 +24,32 @@ class EventJets:
 
     variables: Variables
     counts: tuple[Array, ...]  # lengths of the lists that contain the jets, outermost first
+    known: Array | None = None  # positions of the entries that are not None, if some are
+    num_entries: int = 0  # with those that are None
 
     def nest(self, columns: Mapping[str, Array]) -> ak.Array:
-        """Return values per jet as records, nested like the events."""
+        """Return values per jet as records, nested like the events.
+
+        Entries that are None stay None if they are events, and are NaN if they are jets.
+        """
+        if self.known is not None and not self.counts:
+            columns = {
+                name: _filled(values, self.known, self.num_entries) for name, values in columns.items()
+            }
         nested = ak.zip(dict(columns))
         for counts in reversed(self.counts):
             nested = ak.unflatten(nested, counts)
+        if self.known is not None and self.counts:
+            places = np.full(self.num_entries, -1)
+            places[self.known] = np.arange(len(self.known))
+            nested = nested[ak.mask(ak.Array(places), places >= 0)]
         return nested
+
+
+def _filled(values: Array, known: Array, num_entries: int) -> Array:
+    filled = np.full(num_entries, np.nan, dtype=values.dtype)
+    filled[known] = values
+    return filled
 
 
 def jets_of_events(config: DataConfig, names: Iterable[str], events: ak.Array) -> EventJets:
@@ -46,7 +65,11 @@ def jets_of_events(config: DataConfig, names: Iterable[str], events: ak.Array) -
             f"({', '.join(wanted)}), not {type(events).__name__}"
         )
     paths = _find(list(_paths(events)), {name: renamed_branch(config, name) for name in wanted})
-    arrays = {name: _field(events, path) for name, path in paths.items()}
+    found = {name: _field(events, path) for name, path in paths.items()}
+    known = np.ones(len(events), dtype=bool)
+    for array in found.values():
+        known &= ~ak.to_numpy(ak.is_none(array, axis=0))
+    arrays = {name: _without_none(array[known], paths[name]) for name, array in found.items()}
     depth = max(array.ndim for array in arrays.values())
     if depth < 2 and config.collections:
         raise DataError(f"the events have no list of particles: {', '.join(wanted)} are single numbers")
@@ -58,7 +81,9 @@ def jets_of_events(config: DataConfig, names: Iterable[str], events: ak.Array) -
         jets = ak.flatten(jets, axis=1)
     columns = {name: _of_jets(name, array, counts, deepest) for name, array in arrays.items()}
     columns |= {name: np.zeros(len(jets)) for name in config.file_magic}  # no file name to match
-    return EventJets(Variables(columns, config.formulas, "the events", np.arange(len(jets))), tuple(counts))
+    variables = Variables(columns, config.formulas, "the events", np.arange(len(jets)))
+    present = None if known.all() else np.flatnonzero(known)
+    return EventJets(variables, tuple(counts), present, len(events))
 
 
 def _paths(array: ak.Array) -> Iterator[FieldPath]:
@@ -88,6 +113,10 @@ def _field(events: ak.Array, path: FieldPath) -> ak.Array:
     array = events
     for part in path:
         array = array[part]
+    return array
+
+
+def _without_none(array: ak.Array, path: FieldPath) -> ak.Array:
     if any(ak.any(ak.is_none(array, axis=axis)) for axis in range(array.ndim)):
         raise DataError(f"{'.'.join(path)} of the events has missing values (None); fill or drop them")
     array = ak.drop_none(array)

@@ -21,9 +21,11 @@ MAX_JETS_TO_FIT = 500_000
 def standardize(contents: Array, variable: InputVariable, out: Array) -> None:
     """Write clip((x - subtract_by) * multiply_by) to `out`, in its precision; raw variables unchanged."""
     with np.errstate(over="ignore", invalid="ignore"):
-        out[...] = contents
-        if variable.subtract_by is not None:
-            out -= out.dtype.type(variable.subtract_by)
+        if variable.subtract_by is None:
+            out[...] = contents
+        else:
+            # Converted before anything is computed: the rounding is that of `out`.
+            np.subtract(contents.astype(out.dtype, copy=False), out.dtype.type(variable.subtract_by), out=out)
             out *= out.dtype.type(variable.multiply_by)
             np.clip(out, variable.clip_min, variable.clip_max, out=out)
 

@@ -54,7 +54,7 @@ def domain_values(config: DataConfig, variables: Variables) -> dict[str, Array]:
     for name in dict.fromkeys(variable.name for group in config.groups for variable in group.variables):
         column = variables[name]
         values[name] = column.contents if isinstance(column, Jagged) else np.asarray(column)
-    return {name: found[np.isfinite(found)] for name, found in values.items()}
+    return {name: found[np.isfinite(found)].astype(np.float64) for name, found in values.items()}
 
 
 def measure_domain(parts: Iterable[Mapping[str, Array]], num_jets: int) -> Domain:
@@ -65,9 +65,7 @@ def measure_domain(parts: Iterable[Mapping[str, Array]], num_jets: int) -> Domai
     return Domain(
         num_jets=num_jets,
         quantiles={
-            name: np.quantile(values.astype(np.float64), QUANTILES).tolist()
-            for name, values in joined.items()
-            if len(values)
+            name: np.quantile(values, QUANTILES).tolist() for name, values in joined.items() if len(values)
         },
     )
 

@@ -23,14 +23,17 @@ from partt.evaluation.settings import (
     default_bins,
     mass_bins,
     plan_regressions,
+    settings_for,
     without_baselines,
 )
 from partt.evaluation.summary import Summary, num_steps, summarise
 from partt.evaluation.working_points import parse_requests
 from partt.jobs.metrics_file import METRICS_FILE, read_metrics
+from partt.jobs.notebook_bar import notebook_progress
 from partt.jobs.progress import Progress
 from partt.model.tasks import Task
-from partt.pages.names import check_name, shorten
+from partt.pages.explanation_link import EXPLANATION_FOLDER
+from partt.pages.names import check_name, fault_of, shorten
 from partt.scores.columns import ScoreFile
 from partt.scores.passing import Floats
 from partt.scores.presets import QuotedDiscriminant, choose_discriminants
@@ -56,29 +59,27 @@ def evaluate(
     compare: Mapping[str, Source] | None = None,
     published: bool = False,
     run_folder: Location | None = None,
+    label: str = "",
     command: str = "",
     overwrite: bool = False,
-    progress: Progress = lambda _done, _total: None,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Evaluate the predictions of a model, and of others to compare with; write a report to the folder `out`.
 
     `scores` are prediction files (names, globs, URLs), or `scores_from_arrays(...)`; several files with the
-    same jets are seeds of one model. `tree`: that of files not given as FILE.root:TREE. Files in `out` that
-    are not of an earlier report are replaced only with `overwrite`. See docs/reference/evaluation.md for the
-    rest.
+    same jets are seeds of one model. `tree`: that of files not given as FILE.root:TREE. `label` names an
+    experiment above the figures. Files in `out` that are not of an earlier report are replaced only with
+    `overwrite`. See docs/reference/evaluation.md for the rest.
     """
-    sources = {name or "": scores, **(compare or {})}
-    if len(sources) < 1 + len(compare or {}):
-        raise ConfigError(f"two models are called {name!r}; give the first another --name")
-    for model in sources:
-        if model:
-            check_name("a model", model)
+    sources = _named(name, scores, compare or {})
     if out is not None:
+        from partt.evaluation.figures.experiment_label import check_label  # noqa: PLC0415 - matplotlib
         from partt.evaluation.report import (  # noqa: PLC0415 - matplotlib, only for reports
             refuse_foreign_files,
             write_report,
         )
 
+        check_label(label)
         refuse_foreign_files(Path(out), overwrite=overwrite)  # before long computations
     requests = parse_requests(working_points)
     wanted = {observer: check_edges(observer, list(edges)) for observer, edges in (bins or {}).items()}
@@ -86,17 +87,17 @@ def evaluate(
     opened = {model: _open(source, tree) for model, source in sources.items()}
     further = baselines or {}
     _require_regressions(further, [task for seeds in opened.values() for task in _regressions(seeds[0])])
-    tracker = _Tracker(opened.values(), progress)
+    tracker = _Tracker(opened.values(), progress or notebook_progress("evaluating", "jets"))
 
     settings: EvaluationSettings | None = None
     models: dict[str, tuple[Summary, ...]] = {}
     for model, seeds in opened.items():
         summaries = []
         for number, seed in enumerate(seeds):
-            # classes are evaluated in bins for the first seed of the first model, responses for that of each
+            # the first seed of each model is evaluated in bins: those of the first model
             is_main = settings is None
             asked = [*wanted, *([mass] if mass else [])] if is_main else []
-            usual = _usual_observers(seed, wanted, is_main=is_main) if number == 0 else []
+            usual = _usual_observers(seed, wanted, mass) if number == 0 else []
             known = settings.responses if settings else {}
             compared = [
                 name
@@ -111,7 +112,9 @@ def evaluate(
                 all_bins = {**default_bins(loaded), **wanted}
                 settings = EvaluationSettings(chosen, requests, all_bins, mass_bins(loaded, mass))
                 check_size(settings)
-            applied = settings if is_main else replace(settings, bins=None, mass=None)
+            applied = (
+                settings_for(loaded, settings) if number == 0 else replace(settings, bins=None, mass=None)
+            )
             if loaded.regressions and number == 0:
                 applied = replace(
                     applied, responses=plan_regressions(loaded, wanted, further, settings.responses)
@@ -128,12 +131,28 @@ def evaluate(
     evaluation = Evaluation(models, settings, table)
     if out is not None:
         write_report(
-            evaluation, Path(out), epochs=epochs, weights=weights, command=command, overwrite=overwrite
+            evaluation,
+            Path(out),
+            epochs=epochs,
+            weights=weights,
+            label=label,
+            explanation=None if run_folder is None else Path(run_folder) / EXPLANATION_FOLDER,
+            command=command,
+            overwrite=overwrite,
         )
     return evaluation
 
 
 _Seed = tuple[ScoreFile, ...] | ScoresByClass
+
+
+def _named(name: str | None, scores: Source, compare: Mapping[str, Source]) -> dict[str, Source]:
+    """Return the scores of all models by name; the first has none yet if it was not given."""
+    if name in compare:
+        raise ConfigError(f"two models are called {name!r}; give the first another --name")
+    for model in [*([name] if name else []), *compare]:
+        check_name("a model", model)
+    return {name or "": scores, **compare}
 
 
 def _open(source: Source, tree: str | None) -> Sequence[_Seed]:
@@ -159,11 +178,11 @@ def _regressions(seed: _Seed) -> tuple[Task, ...]:
     return seed.regressions if isinstance(seed, ScoresByClass) else seed[0].regressions
 
 
-def _usual_observers(seed: _Seed, bins: Mapping[str, Floats], *, is_main: bool) -> list[str]:
-    """Return the usual observers to read, if the files have them, for classes and for responses."""
-    names = [*DEFAULT_OBSERVERS, DEFAULT_MASS] if is_main else []
+def _usual_observers(seed: _Seed, bins: Mapping[str, Floats], mass: str | None) -> list[str]:
+    """Return the observers to read, if the files have them, for classes and for responses."""
+    names = [*DEFAULT_OBSERVERS, mass or DEFAULT_MASS, *bins]
     if _regressions(seed):
-        names += [*DEFAULT_OBSERVERS, MULTIPLICITY, *bins]
+        names.append(MULTIPLICITY)
     if isinstance(seed, ScoresByClass):
         return []  # all are in memory
     return [name for name in names if all(name in file.observers for file in seed)]
@@ -200,7 +219,11 @@ def _require_observers(scores: ScoresByClass, names: Sequence[str]) -> None:
 
 
 def _default_name(summary: Summary) -> str:
+    """Return what the tagger is called, if the files say so, else the name of the first file."""
     stem = Path(summary.files[0]).stem if summary.files else "model"
+    tagger = str(summary.origin.get("tagger", ""))
+    if tagger and not fault_of(tagger):
+        return tagger
     return stem.encode("utf-8", "replace").decode()  # bytes of the name that are not UTF-8 become ?
 
 

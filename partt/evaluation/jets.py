@@ -62,6 +62,10 @@ class ScoresByClass:
     regressions: tuple[Task, ...] = ()  # whose columns are among the observers
     notes: tuple[str, ...] = ()  # what cannot be evaluated, and why
 
+    def __repr__(self) -> str:
+        """Return what a prompt shows, without the jets."""
+        return f"<ScoresByClass: {self.num_jets:,} jets, {len(self.class_names)} classes>"
+
     @property
     def num_jets(self) -> int:
         """The number of jets of all classes."""

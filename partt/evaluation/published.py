@@ -9,7 +9,6 @@ from partt.evaluation.results_table import ResultsTable, Row, TableColumn
 from partt.pages.number_text import Cell
 from partt.scores.presets import PRESETS, plain_name
 
-SOURCES = {"paper": "arXiv:2202.03772", "guide": "arXiv:2608.02735"}
 DATA_SETS = {"jetclass": "JetClass", "top": "Top Landscape"}
 
 _Key = tuple[str, float | None]  # signal and efficiency, or metric
@@ -21,7 +20,7 @@ def published_rows(table: ResultsTable) -> tuple[Row, ...]:
     wanted = {_key(column) for column in table.columns if column.discriminant is not None}
     for name, data_set in DATA_SETS.items():
         rows = _read(name)
-        if wanted & set(rows[0][1]):
+        if wanted & {key for _, cells in rows for key in cells}:
             return tuple(
                 Row(
                     model,
@@ -31,7 +30,10 @@ def published_rows(table: ResultsTable) -> tuple[Row, ...]:
                 for (model, source), cells in rows
             )
     known = " and ".join(DATA_SETS.values())
-    raise ConfigError(f"--published: only signals of {known} against QCD have published results")
+    raise ConfigError(
+        f"--published: only signals of {known} against QCD have published results here; those for quark and "
+        "gluon jets could not be confirmed"
+    )
 
 
 def _key(column: TableColumn) -> _Key:
@@ -46,20 +48,23 @@ def _read(name: str) -> _Published:
     text = resources.files("partt.evaluation").joinpath(f"published/{name}.csv").read_text(encoding="utf-8")
     found: _Published = []
     for line in csv.DictReader(text.splitlines()):
-        cells: dict[_Key, Cell] = {}
+        cells: dict[_Key, Cell] = {
+            (metric, None): Cell(float(line[metric])) for metric in ("accuracy", "auc") if line[metric]
+        }
         if name == "jetclass":
             preset = PRESETS[name]
-            for metric in ("accuracy", "auc"):
-                cells[metric, None] = Cell(float(line[metric]))
             for signal in preset.signals:
                 (efficiency,) = preset.special.get(signal, preset.efficiencies)
-                cells[plain_name(signal), efficiency] = Cell(float(line[signal]))
+                if line[signal]:
+                    cells[plain_name(signal), efficiency] = Cell(float(line[signal]))
             model = f"{line['model']} ({line['training_jets']} jets)"
         else:
             for percent in (30, 50):
-                spread = line[f"rejection_at_{percent}_err"]
-                value = float(line[f"rejection_at_{percent}"])
-                cells["top", percent / 100] = Cell(value, spread=float(spread) if spread else math.nan)
+                value, spread = line[f"rejection_at_{percent}"], line[f"rejection_at_{percent}_err"]
+                if value:
+                    cells["top", percent / 100] = Cell(
+                        float(value), spread=float(spread) if spread else math.nan
+                    )
             model = line["model"]
-        found.append(((model, SOURCES[line["source"]]), cells))
+        found.append(((model, line["source"]), cells))
     return found

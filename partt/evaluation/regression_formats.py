@@ -26,7 +26,8 @@ def regression_legend(table: RegressionTable) -> str:
         else f"Bias: median of the residual (prediction - true value){unit}"
     )
     return (
-        f"{what}; width: half of its central 68 %; with 68 % intervals, or the spread over seeds. "
+        f"{what}; width: half of its central 68 %; with 68 % intervals (stat.); of several seeds the median, "
+        "with the standard deviation (seeds). "
         "– means fewer than 10 (effective) jets."
     )
 

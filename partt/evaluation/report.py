@@ -1,15 +1,21 @@
 """The report: tables, figures, JSON files, and a self-contained HTML page with all of it."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from partt.atomic_files import staged_files, write_text
 from partt.evaluation.corrections import to_correctionlib
 from partt.evaluation.figures.calibration import draw_calibration
 from partt.evaluation.figures.confusion import draw_confusion
+from partt.evaluation.figures.discriminants import draw_discriminants
+from partt.evaluation.figures.experiment_label import labelled
 from partt.evaluation.figures.mass import draw_mass
 from partt.evaluation.figures.observer_dependence import draw_dependence
+from partt.evaluation.figures.predictors import file_key
 from partt.evaluation.figures.regression_figures import draw_targets
 from partt.evaluation.figures.roc_curves import draw_roc
 from partt.evaluation.figures.score_distributions import draw_scores
@@ -26,16 +32,20 @@ from partt.evaluation.regression_formats import (
 from partt.evaluation.responses import ALL_JETS
 from partt.evaluation.results import Evaluation
 from partt.evaluation.sculpting import MIN_PASSING
-from partt.evaluation.summary import DiscriminantSummary
-from partt.evaluation.table_formats import LEGEND, to_csv, to_latex, to_markdown
+from partt.evaluation.shown import MAX_SHOWN, shown_discriminants
+from partt.evaluation.summary import ClassificationSummary, DiscriminantSummary, Summary
+from partt.evaluation.table_formats import LEGEND, row_title, to_csv, to_latex, to_markdown
 from partt.jobs.output_folder import writing_to
 from partt.pages.drawing import Drawing
+from partt.pages.explanation_link import explanation_link
 from partt.pages.number_text import cell_text, efficiency_text
 from partt.pages.page_folder import PageFolder, about_page, files_of, render_page, write_any_text
-from partt.pages.style import MAX_DRAWN, house_style, write_figure
+from partt.pages.style import house_style, write_figure
 
 VERSIONS_OF = ("numpy", "scipy", "hist", "matplotlib", "mplhep")
 MAX_LISTED = 20  # score files
+ROWS_AT_ONCE = 20  # of a long table; the page turns to the others
+MAX_CONFUSIONS = 200
 METRICS = "metrics.json"
 FILES = (
     *(METRICS, "table.md", "table.tex", "metrics.csv"),
@@ -52,21 +62,26 @@ def write_report(
     *,
     epochs: Sequence[Mapping[str, Any]] = (),
     weights: str | None = None,
+    label: str = "",
+    explanation: Path | None = None,
     command: str = "",
     overwrite: bool = False,
 ) -> None:
     """Write report.html, the figures, and the tables and numbers in all formats; all files, or none.
 
+    `explanation` is the folder where `partt explain` may have explained the tagger: the page then has a link.
     metrics.json lists the files with their SHA-256: files of the folder that it does not list, or that were
     changed since, are replaced only with `overwrite`.
     """
     model = next(iter(evaluation.models))
-    about = {**about_page(command, VERSIONS_OF), "weights": weights}
+    link = explanation and explanation_link(explanation, folder, evaluation.main.origin.get("tagger_sha256"))
+    about = {**about_page(command, VERSIONS_OF), "weights": weights, "explanation": link}
     with writing_to(folder, [folder / STAGE]), staged_files(folder, STAGE, first=METRICS) as stage:
         with house_style():
             figures = [
                 (drawing, write_figure(drawing.figure, stage / "figures", drawing.name))
-                for drawing in draw_figures(evaluation, epochs)
+                for plain_drawing in draw_figures(evaluation, epochs)
+                for drawing in [labelled(plain_drawing, label) if label else plain_drawing]
             ]
         if evaluation.table.rows:
             write_any_text(stage / "table.md", to_markdown(evaluation.table))
@@ -93,28 +108,39 @@ def refuse_foreign_files(folder: Path, *, overwrite: bool) -> None:
 def draw_figures(evaluation: Evaluation, epochs: Sequence[Mapping[str, Any]]) -> Iterator[Drawing]:
     """Draw every figure that there are numbers for."""
     main = evaluation.main
-    if main.discriminants:
-        drawn = set(list(main.discriminants)[:MAX_DRAWN])
+    models = {name: seeds[0] for name, seeds in list(evaluation.models.items())[:MAX_SHOWN]}
+    if main.classification and main.discriminants:
+        drawn = shown_discriminants(main.classification)
         curves = {
-            model: {name: one for name, one in seeds[0].discriminants.items() if name in drawn}
-            for model, seeds in list(evaluation.models.items())[:MAX_DRAWN]
+            model: {name: one for name, one in summary.discriminants.items() if name in drawn}
+            for model, summary in models.items()
         }
         yield draw_roc({model: found for model, found in curves.items() if found})
-    if main.classification:
-        yield draw_scores(main.classification)
-        yield draw_confusion(main.classification)
-        yield draw_calibration(main.classification)
-    if main.discriminants:
-        shown = {name: one for name, one in main.discriminants.items() if name in drawn}
-        observers = next(iter(shown.values())).working_points[0].signal_by
-        for number, observer in enumerate(observers):
-            yield draw_dependence(shown, observer, number)
-        mass = draw_mass(shown)
-        if mass is not None:
-            yield mass
+    for number, (model, summary) in enumerate(models.items()):
+        for drawing in draw_classification(summary) if summary.classification else ():
+            key = f"_{file_key(model, 'model', number)}" if number else ""
+            yield replace(drawing, name=f"{drawing.name}{key}", model=model if len(models) > 1 else "")
     yield from draw_targets(evaluation.targets)
     if epochs:
         yield draw_training(epochs)
+
+
+def draw_classification(summary: Summary) -> Iterator[Drawing]:
+    """Draw the figures of one model's classes, but the ROC curves."""
+    if summary.classification is None:
+        return
+    shown = shown_discriminants(summary.classification)
+    if shown:
+        yield draw_discriminants(shown)
+    yield draw_scores(summary.classification)
+    yield draw_confusion(summary.classification)
+    yield draw_calibration(summary.classification)
+    observers = next(iter(shown.values())).working_points[0].signal_by if shown else ()
+    for number, observer in enumerate(observers):
+        yield draw_dependence(shown, observer, number)
+    mass = draw_mass(shown)
+    if mass is not None:
+        yield mass
 
 
 def render(evaluation: Evaluation, figures: Sequence[tuple[Drawing, str]], about: Mapping[str, Any]) -> str:
@@ -126,23 +152,52 @@ def render(evaluation: Evaluation, figures: Sequence[tuple[Drawing, str]], about
         "num_seeds": len(seeds),
         "main": main,
         "about": about,
-        "origin": _scalars(main.origin),
-        "files": main.files[:MAX_LISTED],
-        "num_more": max(0, len(main.files) - MAX_LISTED),
+        "models": [_about_model(name, found[0]) for name, found in evaluation.models.items()],
         "notes": _notes(evaluation),
         "table": evaluation.table,
+        "rows_at_once": ROWS_AT_ONCE,
         "regression_tables": evaluation.regression_tables,
         "shown_rows": shown_rows,
         "predictor_title": predictor_title,
         "regression_legend": regression_legend,
         "all_jets": ALL_JETS,
+        "row_title": row_title,
         "cell_text": cell_text,
         "legend": LEGEND,
-        "figures": figures,
-        "working_points": [row for one in main.discriminants.values() for row in _working_point_rows(one)],
-        "left_out": main.left_out,
+        "figures": _by_title(figures),
     }
     return render_page("partt.evaluation", "report.html.j2", values)
+
+
+def _about_model(name: str, summary: Summary) -> dict[str, Any]:
+    """Return what the page shows of one model."""
+    return {
+        "name": name,
+        "summary": summary,
+        "origin": _scalars(summary.origin),
+        "files": summary.files[:MAX_LISTED],
+        "num_more": max(0, len(summary.files) - MAX_LISTED),
+        "working_points": [row for one in summary.discriminants.values() for row in _working_point_rows(one)],
+        "confusions": _confusions(summary.classification) if summary.classification else [],
+    }
+
+
+def _by_title(figures: Sequence[tuple[Drawing, str]]) -> list[tuple[Drawing, str]]:
+    """Return the figures with those of one kind, of different models, side by side."""
+    titles = list(dict.fromkeys(drawing.title for drawing, _ in figures))
+    return sorted(figures, key=lambda found: titles.index(found[0].title))
+
+
+def _confusions(summary: ClassificationSummary) -> list[tuple[str, str, float]]:
+    """Return the most frequent mistakes (true class, predicted class, fraction), if the figure lacks some."""
+    if len(summary.class_names) <= MAX_SHOWN:
+        return []
+    fractions = np.nan_to_num(summary.predictions.normalised)
+    np.fill_diagonal(fractions, 0.0)
+    largest = np.argsort(-fractions, axis=None, kind="stable")[:MAX_CONFUSIONS]
+    pairs = [divmod(int(index), len(fractions)) for index in largest]
+    names = summary.class_names
+    return [(names[i], names[j], float(fractions[i, j])) for i, j in pairs if fractions[i, j] > 0]
 
 
 def _scalars(origin: Mapping[str, Any]) -> dict[str, str]:
@@ -154,10 +209,17 @@ def _notes(evaluation: Evaluation) -> list[str]:
     for name, seeds in evaluation.models.items():
         if len(seeds) > 1:
             notes.append(f"{name}: figures and working points are of the first of {len(seeds)} seeds")
-    if max(len(evaluation.main.class_names), len(evaluation.models)) > MAX_DRAWN:
+        notes += [
+            f"{name}: {count:,} of {seeds[0].num_rows:,} rows left out: {reason}"
+            for reason, count in seeds[0].left_out.items()
+        ]
+    if len(evaluation.main.class_names) > MAX_SHOWN:
         notes.append(
-            f"figures show the first {MAX_DRAWN} classes, discriminants and models; the tables show all"
+            f"figures show the {MAX_SHOWN} classes and discriminants with the most jets, the tables all of "
+            "them; --signal chooses others"
         )
+    if len(evaluation.models) > MAX_SHOWN:
+        notes.append(f"figures show the first {MAX_SHOWN} models, the tables all of them")
     if evaluation.main.discriminants and not any(
         one.sculpting for one in evaluation.main.discriminants.values()
     ):

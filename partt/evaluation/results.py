@@ -23,6 +23,27 @@ class Evaluation:
     settings: EvaluationSettings
     table: ResultsTable  # of the classes
 
+    def __repr__(self) -> str:
+        """Return what a prompt shows: the models, and the first numbers of the first."""
+        from partt.evaluation.table_formats import plain_text  # noqa: PLC0415 - only here
+        from partt.pages.number_text import cell_text  # noqa: PLC0415 - only here
+
+        row = next((row for row in self.table.rows if not row.source), None)
+        cells = zip(self.table.columns[:2], row.cells[:2], strict=True) if row else ()
+        numbers = [f"{column.title} {plain_text(cell_text(cell))}" for column, cell in cells]
+        regressions = [table.target for table in self.regression_tables]
+        return f"<Evaluation of {', '.join(self.models)}: {', '.join([*numbers, *regressions])}>"
+
+    @cached_property
+    def _html(self) -> str:
+        from partt.evaluation.notebook_view import evaluation_html  # noqa: PLC0415 - matplotlib
+
+        return evaluation_html(self)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the tables and the main figures; drawn once."""
+        return self._html
+
     @cached_property
     def targets(self) -> list[TargetResults]:
         """The targets of regressions, with all that predicts them."""

@@ -11,6 +11,8 @@ from partt.evaluation.summary import ClassificationSummary, Summary
 from partt.pages.number_text import Cell
 from partt.scores.presets import QuotedDiscriminant
 
+MAX_COLUMNS = 16
+
 
 @dataclass(frozen=True)
 class TableColumn:
@@ -50,6 +52,11 @@ class ResultsTable:
 
     columns: tuple[TableColumn, ...]
     rows: tuple[Row, ...]
+
+    @property
+    def is_upright(self) -> bool:
+        """Whether numbers should be lines and models columns: many classes are too wide for a page."""
+        return len(self.columns) > MAX_COLUMNS
 
 
 def make_table(
@@ -100,7 +107,7 @@ def _symmetric(value: float, error: float) -> Cell:
 
 
 def combined(seeds: Sequence[Cell | None]) -> Cell | None:
-    """Return mean and spread of several seeds; if one has only a limit, the lowest end of all, as a limit."""
+    """Return median and standard deviation of seeds; if one has only a limit, the lowest end of all."""
     known = [seed for seed in seeds if seed is not None]
     if len(known) < 2:
         return known[0] if known else None
@@ -110,9 +117,9 @@ def combined(seeds: Sequence[Cell | None]) -> Cell | None:
         lowest = min(seed.low for seed in known)
         return Cell(lowest, lowest, math.inf, num_background=num_background, is_limit=True)
     return Cell(
-        float(np.mean([seed.value for seed in known])),
-        float(np.mean([seed.low for seed in known])),
-        float(np.mean([seed.high for seed in known])),
+        float(np.median([seed.value for seed in known])),
+        float(np.median([seed.low for seed in known])),
+        float(np.median([seed.high for seed in known])),
         float(np.std([seed.value for seed in known], ddof=1)),
         num_background,
     )

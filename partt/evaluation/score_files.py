@@ -207,6 +207,7 @@ def _origin(files: Sequence[ScoreFile]) -> Mapping[str, Any]:
         return {}
     facts = [
         {
+            "tagger": note.tagger_name or None,
             "network": note.network or None,
             "tagger_sha256": note.origin.tagger_sha256,
             "class_names": note.origin.class_names,

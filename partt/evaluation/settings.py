@@ -43,6 +43,14 @@ class EvaluationSettings:
         return self.requests or tuple(Request("eps_s", value) for value in discriminant.efficiencies)
 
 
+def settings_for(scores: ScoresByClass, settings: EvaluationSettings) -> EvaluationSettings:
+    """Return the settings without the observers that these scores do not have."""
+    known = scores.jets[0].observers
+    bins = {name: edges for name, edges in (settings.bins or {}).items() if name in known}
+    mass = settings.mass if settings.mass and settings.mass[0] in known else None
+    return replace(settings, bins=bins, mass=mass)
+
+
 def check_size(settings: EvaluationSettings) -> None:
     """Raise an error if so many efficiencies were asked for that they would take minutes to write."""
     bins = settings.bins or {}

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from partt.evaluation.bootstrap import Spread, bootstrap
 from partt.evaluation.jets import ClassJets, ScoresByClass
+from partt.evaluation.log_odds import LogOddsSpectrum, log_odds_spectrum
 from partt.evaluation.metrics import (
     Predictions,
     count_predictions,
@@ -62,6 +63,7 @@ class DiscriminantSummary:
     rejections: RocPoints  # at the efficiencies of the results table
     working_points: tuple[WorkingPointSummary, ...]
     sculpting: Sculpting | None  # of the first working point
+    spectrum: LogOddsSpectrum
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +99,10 @@ class Summary:
     classification: ClassificationSummary | None  # None: the tagger has regressions only
     regressions: Mapping[str, RegressionSummary]  # by name
     notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """Return what a prompt shows, without the numbers."""
+        return f"<Summary: {sum(self.num_jets.values()):,} jets, {len(self.class_names)} classes>"
 
     @property
     def discriminants(self) -> Mapping[str, DiscriminantSummary]:
@@ -204,7 +210,8 @@ def _summarise_discriminant(
     backgrounds = list(discriminant.backgrounds)
     all_jets = _joined([jets[name] for name in backgrounds])
     signal = sort_sample(values[discriminant.signal], jets[discriminant.signal].weights)
-    background = sort_sample(np.concatenate([values[name] for name in backgrounds]), all_jets.weights)
+    all_values = np.concatenate([values[name] for name in backgrounds])
+    background = sort_sample(all_values, all_jets.weights)
     working_points = []
     for request in settings.requests_for(discriminant):
         point = find_working_point(signal, background, request)
@@ -225,9 +232,7 @@ def _summarise_discriminant(
     sculpting = None
     if settings.mass is not None:
         observer, edges = settings.mass
-        passed_first = (
-            np.concatenate([values[name] for name in backgrounds]) >= working_points[0].point.threshold
-        )
+        passed_first = all_values >= working_points[0].point.threshold
         sculpting = mass_sculpting(
             observer, all_jets.observers[observer], passed_first, all_jets.weights, edges
         )
@@ -241,6 +246,9 @@ def _summarise_discriminant(
         rejections=roc_points(signal, background, discriminant.efficiencies),
         working_points=tuple(working_points),
         sculpting=sculpting,
+        spectrum=log_odds_spectrum(
+            values[discriminant.signal], all_values, jets[discriminant.signal].weights, all_jets.weights
+        ),
     )
 
 

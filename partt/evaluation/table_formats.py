@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import re
+from collections.abc import Sequence
 
 from partt.evaluation.results_table import ResultsTable, Row
 from partt.pages.number_text import Cell, CellText, cell_text
@@ -17,28 +18,31 @@ _LATEX = {
     ">": r"\textgreater{}",
 }
 LEGEND = (
-    "68 % intervals, or the spread over seeds; with the number of background jets that pass. "
-    "> is a lower limit: no background jet passes."
+    "68 % intervals, with the number of background jets that pass; (stat.) is the uncertainty from the "
+    "number of jets, (seeds) the standard deviation over the seeds, whose median is quoted. > is a lower "
+    "limit: no background jet passes."
 )
 
 
 def to_markdown(table: ResultsTable) -> str:
     """Return the table for a web page or a README."""
     heading = ["Model", "Jets", *(column.title for column in table.columns)]
-    lines = [heading, ["---", *["---:"] * (len(heading) - 1)]]
+    lines = [heading]
     for row in table.rows:
         jets = "" if row.num_jets is None else f"{row.num_jets:,}"
         lines.append([row_title(row), jets, *(plain_text(cell_text(cell)) for cell in row.cells)])
+    if table.is_upright:
+        lines = [list(line) for line in zip(*lines, strict=True)]
+    lines.insert(1, ["---", *["---:"] * (len(lines[0]) - 1)])
     return "".join(f"| {' | '.join(map(markdown_text, line))} |\n" for line in lines) + f"\n{LEGEND}\n"
 
 
 def to_latex(table: ResultsTable) -> str:
     """Return a tabular for a paper; it needs the LaTeX package booktabs."""
-    columns = table.columns
+    if table.is_upright:
+        return _upright_latex(table)
     lines = [
-        rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
-        r"\toprule",
-        " & ".join(["Model", *(latex_text(column.title) for column in columns)]) + r" \\",
+        " & ".join(["Model", *(latex_text(column.title) for column in table.columns)]) + r" \\",
         r"\midrule",
     ]
     for number, row in enumerate(table.rows):
@@ -46,7 +50,21 @@ def to_latex(table: ResultsTable) -> str:
             lines.append(r"\midrule")
         cells = [latex_cell(cell_text(cell)) for cell in row.cells]
         lines.append(" & ".join([latex_text(row_title(row)), *cells]) + r" \\")
-    return "\n".join([f"% {LEGEND}", *lines, r"\bottomrule", r"\end{tabular}", ""])
+    return _tabular(lines, len(table.columns))
+
+
+def _upright_latex(table: ResultsTable) -> str:
+    titles = [latex_text(row_title(row)) for row in table.rows]
+    lines = [" & ".join(["", *titles]) + r" \\", r"\midrule"]
+    for number, column in enumerate(table.columns):
+        cells = [latex_cell(cell_text(row.cells[number])) for row in table.rows]
+        lines.append(" & ".join([latex_text(column.title), *cells]) + r" \\")
+    return _tabular(lines, len(table.rows))
+
+
+def _tabular(lines: Sequence[str], num_columns: int) -> str:
+    begin, end = rf"\begin{{tabular}}{{l{'r' * num_columns}}}", r"\end{tabular}"
+    return "\n".join([f"% {LEGEND}", begin, r"\toprule", *lines, r"\bottomrule", end, ""])
 
 
 def to_csv(table: ResultsTable) -> str:
@@ -87,12 +105,10 @@ def row_title(row: Row) -> str:
 
 def plain_text(cell: CellText) -> str:
     """Return a cell on one line."""
+    symmetric = f" ± {cell.up}" if cell.up else ""
+    error = symmetric if cell.up == cell.down else f" +{cell.up} −{cell.down}"
     if cell.spread:
-        error = f" ± {cell.spread}"
-    elif cell.up == cell.down:
-        error = f" ± {cell.up}" if cell.up else ""
-    else:
-        error = f" +{cell.up} −{cell.down}"
+        error = f"{error} (stat.) ± {cell.spread} (seeds)" if error else f" ± {cell.spread} (seeds)"
     return f"{cell.value}{error}" + (f" [{cell.count}]" if cell.count else "")
 
 
@@ -121,13 +137,14 @@ def latex_text(text: str) -> str:
 def latex_cell(cell: CellText) -> str:
     """Return a cell as LaTeX."""
     value = cell.value.replace(",", r"\,").replace(">", r">")
-    if cell.spread:
-        number = rf"{value} \pm {cell.spread}"
-    elif cell.up == cell.down:
+    if cell.up == cell.down:
         number = rf"{value} \pm {cell.up}" if cell.up else value
     else:
         up = cell.up.replace("∞", r"\infty")
         number = rf"{value}^{{+{up}}}_{{-{cell.down}}}"
+    if cell.spread:
+        statistical = r"\,\mathrm{(stat.)}" if cell.up else ""
+        number = rf"{number}{statistical} \pm {cell.spread}\,\mathrm{{(seeds)}}"
     if number == "–":
         return "--"
     return f"${number.replace(',', r'{,}')}$" + (f" [{cell.count}]" if cell.count else "")

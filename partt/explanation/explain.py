@@ -35,7 +35,6 @@ from partt.explanation.particle_facts import ParticleFacts, fact_columns, partic
 from partt.explanation.permutation_importance import importances, input_changes
 from partt.explanation.score_losses import ScoreComparison
 from partt.explanation.subjets import NUMBERS, find_subjets, has_fastjet
-from partt.jet_inputs import JetInputs
 from partt.jobs.progress import Progress
 from partt.model.inspection import has_attention, inspect_jets
 from partt.scores.passing import Floats
@@ -239,17 +238,17 @@ class _NetworkExplainer:
         self, tagger: TorchTagger, jets: LabelledJets, facts: ParticleFacts | None, each: Each
     ) -> None:
         self.tagger, self.jets, self.facts, self.each = tagger, jets, facts, each
-        self.inputs: JetInputs = pack(tagger.data_config, jets.variables).inputs
+        self.inputs = pack(tagger.data_config, jets.variables).inputs
 
     def gradients(
         self, max_jets: int, background: Sequence[int], shown: Positions
     ) -> tuple[GradientSummary, Attributions]:
         """Return the integrated gradients by class, and those of the jets that are shown."""
         labels = self.jets.labels
-        baseline = mean_baseline(take_inputs(self.inputs, np.flatnonzero(np.isin(labels, background))))
+        baseline = mean_baseline(take_inputs([self.inputs], np.flatnonzero(np.isin(labels, background))))
         chosen = spread(labels, max_jets)
         everyone = np.unique(np.concatenate([chosen, shown]))
-        some = take_inputs(self.inputs, everyone)
+        some = take_inputs([self.inputs], everyone)
         function = log_ratio(self.tagger.network, labels[everyone], background)
         found = attribute(function, some, baseline, self.each)
         names, sizes = _named_attributions(self.tagger, found)
@@ -282,12 +281,12 @@ class _NetworkExplainer:
         chosen = chosen[lengths[chosen] >= 2]
         jets, labels = self.jets.take(chosen), self.jets.labels[chosen]
         facts = particle_facts(self.tagger.data_config, jets.variables)
-        inputs, total = take_inputs(self.inputs, chosen), StatisticsSum()
+        inputs, total = take_inputs([self.inputs], chosen), StatisticsSum()
         token: list[Floats] = []
         particles: list[Floats] = []
         for position, inspection in enumerate(inspect_jets(self.tagger.network, inputs)):
             total.add(inspection.terms, inspection.num_particles)
-            found = attention_of(inspection, take_inputs(inputs, np.array([position])))
+            found = attention_of(inspection, take_inputs([inputs], np.array([position])))
             token.append(_normalised(found.token.mean(axis=(0, 1))))
             particles.append(found.particles.mean(axis=(0, 1)))
         num_classes = len(self.tagger.class_names)

@@ -106,9 +106,9 @@ def read_entries(
     selection: str | None = None,
     each: Each = map,
 ) -> LabelledJets:
-    """Read some entries of a file, or, without entries, the first that passes a selection; labels are optional.
+    """Read some entries of a file, or, without entries, the first jet that passes a selection.
 
-    Jets that cannot be scored are an error.
+    Labels are optional. Jets that cannot be scored are an error.
     """
     config = tagger.data_config
     found, _ = open_files(expand_files([argument]), config, tagger.require, BadFilePolicy())

@@ -187,12 +187,12 @@ def passing_background(
     thresholds = signal[down][last]
     up = np.argsort(background, kind="stable")
     first = np.searchsorted(background[up], thresholds, side="left")
-    below = np.concatenate(
-        [np.zeros((len(thresholds), 1)), np.cumsum(background_times[:, up], axis=1)], axis=1
-    )
+    none = np.zeros((len(thresholds), 1))
+    below: Floats = np.concatenate([none, np.cumsum(background_times[:, up], axis=1)], axis=1)
     total = below[:, -1]
     above = total - below[np.arange(len(first)), first]
-    return np.divide(above, total, out=np.zeros_like(above), where=total > 0)
+    efficiencies: Floats = np.divide(above, total, out=np.zeros_like(above), where=total > 0)
+    return efficiencies
 
 
 def _measurable(signal: Floats, background: Floats, quoted: float) -> float | None:

@@ -99,7 +99,7 @@ class LGATrSlim(Backbone):
         From vectors (G, K + P, 4), those of global token and spurions included, and embedded particles
         (G, P, S) with a mask (G, P).
         """
-        num_jets, num_extra = len(vectors), vectors.shape[1] - scalars.shape[1]
+        num_jets, num_extra = vectors.shape[0], vectors.shape[1] - scalars.shape[1]
         bias = self.embedding.scalars.bias
         flag = self.embedding.scalars.weight[:, -1]
         extra = torch.stack((bias + flag, *[bias] * (num_extra - 1)))  # (K, S)
@@ -138,10 +138,10 @@ class LGATrSlim(Backbone):
 
     def _spurions(self, frame: JetFrame) -> Tensor:
         """Return the vectors of global token and spurions (B, K, 4), in float64; that of the former is 0."""
-        zero = frame.cosh_y.new_zeros(len(frame.cosh_y), 1, 4)
+        zero = frame.cosh_y.new_zeros(frame.cosh_y.shape[0], 1, 4)
         if not self.config.spurions:
             return zero
         if self.config.frame == "jet":
             frame = jet_frame(torch.zeros_like(zero[:, 0]))  # spurions are as in the lab
-        spurions = zero.new_tensor(SPURIONS).expand(len(zero), -1, -1)
+        spurions = zero.new_tensor(SPURIONS).expand(zero.shape[0], -1, -1)
         return torch.cat((zero, frame.vectors(spurions)), dim=1)

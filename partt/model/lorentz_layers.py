@@ -27,9 +27,13 @@ class Tokens(NamedTuple):
     vectors: Tensor  # (4, N, V)
     scalars: Tensor  # (N, S)
 
-    def rows(self, selected: slice) -> "Tokens":
-        """Return some of the tokens."""
-        return Tokens(self.vectors[:, selected], self.scalars[selected])
+    def first(self, num_jets: int) -> "Tokens":
+        """Return the first token of each jet."""
+        vectors, scalars = self
+        return Tokens(
+            vectors.reshape(4, num_jets, -1, vectors.shape[-1])[:, :, 0],
+            scalars.reshape(num_jets, -1, scalars.shape[-1])[:, 0],
+        )
 
     def plus(self, change: "Tokens") -> "Tokens":
         """Return the tokens after a change of vectors and scalars."""
@@ -101,8 +105,7 @@ class LorentzAttention(nn.Module):
         bias (G, 1, 1, P) hides padded keys.
         """
         if first_only:
-            num_tokens = len(x.scalars) // num_jets
-            (q,) = self._heads(x.rows(slice(None, None, num_tokens)), num_jets, (0, 1))
+            (q,) = self._heads(x.first(num_jets), num_jets, (0, 1))
             k, v = self._heads(x, num_jets, (1, 3))
         else:
             q, k, v = self._heads(x, num_jets, (0, 3))  # (G, H, P, d) each
@@ -183,9 +186,7 @@ class LastLorentzBlock(LorentzBlock):
     def scalars(self, x: Tokens, num_jets: int, bias: Tensor | None, *, first_only: bool) -> Tensor:
         """Return the scalars (G, S) of the first tokens, or those of all tokens (N, S)."""
         change = self.attention(rms_norm(x), num_jets, bias, first_only=first_only)
-        if first_only:
-            x = x.rows(slice(None, None, len(x.scalars) // num_jets))
-        x = x.plus(change)
+        x = (x.first(num_jets) if first_only else x).plus(change)
         return x.scalars + self.feed_forward.of_scalars(rms_norm(x).scalars)
 
 

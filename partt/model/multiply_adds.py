@@ -42,7 +42,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         del types
         result = func(*args, **(kwargs or {}))
         if func.overloadpacket is torch.ops.aten._scaled_dot_product_flash_attention_for_cpu:  # noqa: SLF001
-            self.num_operations += sdpa_flop_count(*(tensor.shape for tensor in args[:3]))
+            self.num_operations += sdpa_flop_count(*(t.shape for t in args[:3]))  # type: ignore[no-untyped-call]
         elif func.overloadpacket in flop_registry:
             self.num_operations += flop_registry[func.overloadpacket](*args, **(kwargs or {}), out_val=result)
         return result

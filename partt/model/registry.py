@@ -88,7 +88,11 @@ def network_kind(name: str) -> NetworkKind:
     for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
         return cast("NetworkKind", point.load())
     known = network_names()
-    raise ConfigError(f"no network {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}")
+    raise ConfigError(
+        f"no network {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}. If it is a plug-in, "
+        f"install the package that has it (its entry point is in {ENTRY_POINT_GROUP}) into this environment, "
+        "or call register_network before"
+    )
 
 
 def network_config(

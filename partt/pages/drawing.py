@@ -16,6 +16,7 @@ class Drawing:
     caption: str
     figure: Figure
     hover: Sequence[dict[str, Any]] = ()  # axes and points that the page shows under the pointer
+    model: str = ""  # the only one that it shows; then the page can switch between models
 
     @property
     def width(self) -> float:

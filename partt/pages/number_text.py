@@ -9,7 +9,7 @@ MAX_ZEROS = 12
 
 @dataclass(frozen=True)
 class Cell:
-    """A number with its 68 % interval; `spread` is over seeds."""
+    """A number with its 68 % interval; of several seeds, their median and `spread`."""
 
     value: float
     low: float = math.nan
@@ -26,28 +26,27 @@ class CellText:
     value: str  # with "> " before a limit
     up: str = ""  # the interval above; equal to `down` if it is symmetric
     down: str = ""
-    spread: str = ""  # over seeds; then there is no up and down
+    spread: str = ""  # over seeds
     count: str = ""  # background jets
 
 
 def cell_text(cell: Cell | None) -> CellText:
-    """Round a cell to two digits of its (smaller) error."""
+    """Round a cell to two digits of its smallest error."""
     if cell is None:
         return CellText(NO_RESULT)
     count = "" if cell.num_background is None else f"{cell.num_background:,}"
     if cell.is_limit:
         return CellText(f"> {_two_digits(cell.value)}", count=count)
-    if not math.isnan(cell.spread):
-        digits = _decimals(cell.spread, cell.value)
-        return CellText(_fixed(cell.value, digits), spread=_fixed(cell.spread, digits), count=count)
     errors = [error for error in (cell.high - cell.value, cell.value - cell.low) if 0 < error < math.inf]
-    if not errors:
+    spreads = [cell.spread] if cell.spread > 0 else []  # NaN: a single seed
+    if not errors and math.isnan(cell.spread):
         return CellText(
             _fixed(cell.value, 0 if cell.value >= 10 else _needed_decimals(cell.value)), count=count
         )
-    digits = _decimals(min(errors), cell.value)
+    digits = _decimals(min([*errors, *spreads], default=0.0), cell.value)
+    spread = "" if math.isnan(cell.spread) else _fixed(cell.spread, digits)
     up, down = (_error(error, digits) for error in (cell.high - cell.value, cell.value - cell.low))
-    return CellText(_fixed(cell.value, digits), up, down, count=count)
+    return CellText(_fixed(cell.value, digits), *((up, down) if errors else ("", "")), spread, count)
 
 
 def efficiency_text(value: float, low: float, high: float) -> CellText:

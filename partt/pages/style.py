@@ -24,6 +24,7 @@ COLOURS = (
 )  # fmt: skip
 MAX_DRAWN = 12  # classes, discriminants or models in one figure
 MAX_LABEL = 40  # characters
+MAX_SVG = 200_000  # bytes of a figure in a web page
 LINES = ("-", "--", "-.", ":")
 MARKERS = "osD^vP*Xph"
 DPI = 150
@@ -97,12 +98,41 @@ def panels(figure: Figure, number: int, **options: Any) -> Sequence[Any]:
 
 
 def write_figure(figure: Figure, folder: Path, name: str) -> str:
-    """Write a figure as PDF and PNG; return it as SVG in a data URI, for a web page."""
+    """Write a figure as PDF and PNG; return it as a data URI, for a web page.
+
+    That is SVG, or PNG with few colours where the SVG is large: many panels are megabytes of tick marks.
+    """
+    png = save_figure(figure, folder, name)
+    svg = _rendered(figure, "svg")
+    if len(svg) <= MAX_SVG:
+        return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(_few_colours(png)).decode()}"
+
+
+def save_figure(figure: Figure, folder: Path, name: str) -> bytes:
+    """Write a figure as PDF and PNG; return the latter."""
     arrange(figure)
-    for suffix in ("pdf", "png"):
+    rendered = {suffix: _rendered(figure, suffix) for suffix in ("pdf", "png")}
+    for suffix, contents in rendered.items():
         with atomic_path(folder / f"{name}.{suffix}") as temporary:
-            temporary.write_bytes(_rendered(figure, suffix))
-    return f"data:image/svg+xml;base64,{base64.b64encode(_rendered(figure, 'svg')).decode()}"
+            temporary.write_bytes(contents)
+    return rendered["png"]
+
+
+def png_uri(figure: Figure) -> str:
+    """Return a figure as a PNG with few colours in a data URI, for a notebook."""
+    arrange(figure)
+    return f"data:image/png;base64,{base64.b64encode(_few_colours(_rendered(figure, 'png'))).decode()}"
+
+
+def _few_colours(png: bytes) -> bytes:
+    """Return a PNG with a palette: a third of the size, and no difference that one sees."""
+    from PIL import Image  # noqa: PLC0415 - only for large figures
+
+    sink = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as image:
+        image.convert("RGB").quantize(128).save(sink, "PNG", optimize=True)
+    return sink.getvalue()
 
 
 def arrange(figure: Figure) -> None:

@@ -28,7 +28,7 @@ from partt.tagger.tagger import Tagger
 
 Results: TypeAlias = Generator[tuple[ChunkTask, Scores | ParttError], None, None]
 ShouldStop: TypeAlias = Callable[[], bool]
-Count: TypeAlias = Callable[[int], None]  # called with the number of jets just done
+Count: TypeAlias = Callable[[float], None]  # called with the number of jets just done
 
 POLL = 0.01  # seconds between checks for a result or a request to stop
 RETRIES = 3  # of a chunk whose worker fails
@@ -90,7 +90,7 @@ def score_here(
         ) -> Iterable[BatchScores]:
             def run_and_count(batch: Positions) -> BatchScores:
                 scores = run(batch)
-                count(len(batch))
+                count(len(batch) / tagger.num_networks)
                 return scores
 
             return each(run_and_count, batches)

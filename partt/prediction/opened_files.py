@@ -18,6 +18,7 @@ from partt.prediction.options import Options
 from partt.scores.columns import label_columns, own_columns
 from partt.tagger.tagger import Tagger
 
+EVENT_IDS, MOMENTUM = ("run", "luminosityBlock", "event"), ("pt", "eta", "phi", "mass")  # of NanoAOD
 CHUNK_ENTRIES = MAX_CHUNK  # that are read, sorted by length and scored together
 
 
@@ -75,14 +76,13 @@ def open_inputs(
     config, class_names = with_input(tagger.data_config, options.input), tagger.class_names
     if config.input is not None:
         _refuse_for_events(options)
-    good, bad = open_files(
-        inputs, config, tagger.require, policy, max_chunk=CHUNK_ENTRIES, progress=progress
-    )
+    good, bad = open_files(inputs, config, tagger.require, policy, max_chunk=CHUNK_ENTRIES, progress=progress)
     infos = [info for _, info in good]
     trees = {file.url: file.tree or "" for file in inputs}
     taken = own_columns(class_names, options.discriminants, embeddings=options.embeddings, tasks=tagger.tasks)
     observers, absent = _observers(tagger, infos)
     kept, unreadable = _kept(options.keep, infos)
+    kept += [name for name in _identifying(infos) if name not in kept]
     observers, kept = (_fewer_lists(names, infos, unreadable) for names in (observers, kept))
     clashes = {name: "a column of the output has this name" for name in [*observers, *kept] if name in taken}
     labels = label_columns(class_names)
@@ -115,6 +115,13 @@ def _refuse_for_events(options: Options) -> None:
         )
     if options.embeddings:
         raise ConfigError("--embeddings: outputs of events have single numbers of jets only")
+
+
+def _identifying(infos: Sequence[FileInfo]) -> list[str]:
+    """Return the branches by which others know events and their jets; outputs of events have them."""
+    events = [info for info in infos if isinstance(info, EventFile)]
+    wanted = [*EVENT_IDS, *(f"{events[0].input_map.jets}_{name}" for name in MOMENTUM)] if events else []
+    return [name for name in wanted if all(name in info.branches for info in events)]
 
 
 def _fewer_lists(names: Sequence[str], infos: Sequence[FileInfo], left_out: dict[str, str]) -> list[str]:

@@ -17,8 +17,9 @@ from partt.data.files.lists import expand_files
 from partt.data.files.tables import AuthenticationError
 from partt.data.jet_files import count_jets
 from partt.data.reading.jet_source import BadFile, BadFilePolicy, check_losses
-from partt.data.training_domain import Excess, add_up, warnings_of
+from partt.data.training_domain import Domain, Excess, add_up, warnings_of
 from partt.errors import ConfigError, DataError, ParttError, without_secrets
+from partt.jobs.notebook_bar import notebook_progress
 from partt.jobs.output_folder import writing_to
 from partt.jobs.progress import Progress
 from partt.jobs.stop_signals import StoppedError
@@ -84,7 +85,7 @@ class PredictResult:
 
 
 def predict(
-    tagger: Tagger | str | Path,
+    tagger: Tagger | Paths,
     files: Paths,
     out: str | Path,
     *,
@@ -107,23 +108,23 @@ def predict(
 ) -> PredictResult:
     """Write the scores of every entry of `files`, in order: one output per file, and predict.json.
 
-    `out` is a folder, or a .root or .parquet file for a single input. Complete outputs of the same input,
-    tagger and options are kept; any other file is replaced only with `overwrite`. Jets that are not selected,
-    or bad, get NaN. `input`: an input map, its name or path, for files of events, whose outputs have a row
-    per event and lists of scores; "none": the files have one jet per entry (default: as in the tagger's data
-    config). `tree`: that of files not given as FILE.root:TREE. `apply_selection` leaves out those that are
-    not selected. A tagger file runs in torch, an exported one (.onnx) in onnxruntime. The network runs on the
-    device that holds it, on `num_threads` threads (default: as many as torch uses), or on a dask cluster:
-    that of `scheduler`, or `num_workers` processes on this machine.
+    Several taggers are an ensemble. `out` is a folder, or a .root or .parquet file for a single input.
+    Complete outputs of the same input, tagger and options are kept; any other file is replaced only with
+    `overwrite`. Jets that are not selected, or bad, get NaN. `input`: an input map, its name or path, for
+    files of events, whose outputs have a row per event and lists of scores; "none": the files have one jet
+    per entry (default: as in the tagger's data config). `tree`: that of files not given as FILE.root:TREE.
+    `apply_selection` leaves out those that are not selected. A tagger file runs in torch, an exported one
+    (.onnx) in onnxruntime. The network runs on the device that holds it, on `num_threads` threads (default:
+    as many as torch uses), or on a dask cluster: that of `scheduler`, or `num_workers` processes on this
+    machine.
     """
-    tagger = (load_tagger(tagger) if isinstance(tagger, str | Path) else tagger).with_hash()
-    out = Path(out)
+    tagger = (tagger if isinstance(tagger, Tagger) else load_tagger(tagger)).with_hash()
     options = Options(
         tuple(parse_discriminant(text, tagger.class_names) for text in discriminants),
         tuple(keep),
         embeddings,
         apply_selection,
-        _format(out, format),
+        _format(out := Path(out), format),
         asked_input_map(input),
     )
     if embeddings:
@@ -146,18 +147,14 @@ def predict(
             tagger,
             options,
             tasks,
-            count=_counter(sum(count_jets(item.file.info) for item in todo) if progress else 0, progress),
+            count=_counter(
+                sum(count_jets(item.file.info) for item in todo),
+                progress or notebook_progress("predicting", "jets"),
+            ),
             should_stop=should_stop,
         )
         stopped = False
-        outside: dict[str, Excess] = {}
-
-        def watched(chunks: Iterator[Scores]) -> Iterator[Scores]:
-            nonlocal outside
-            for chunk in chunks:
-                outside = add_up(outside, chunk.outside)
-                yield chunk
-
+        watch = _DomainWatch(tagger.domain)
         with closing(results):
             for number, item in enumerate(todo):
                 try:
@@ -167,9 +164,10 @@ def predict(
                         item.file,
                         item.origin,
                         options,
-                        watched(scores),
+                        watch.passing(scores),
                         tasks=tagger.tasks,
                         network=tagger.network_name,
+                        tagger_name=tagger.name,
                         versions=made_with,
                     )
                 except StoppedError:
@@ -199,7 +197,7 @@ def predict(
         tagger.regressions,
         seconds,
         stopped,
-        () if tagger.domain is None else tuple(warnings_of(tagger.domain, outside)),
+        watch.warnings(),
     )
     if not stopped:
         write_summary(folder, _summary(result, tagger, options))
@@ -249,6 +247,22 @@ def _scores_of(number: int, num_chunks: int, results: Results) -> Iterator[Score
         yield result
 
 
+class _DomainWatch:
+    """Adds up how many values of the jets that pass are outside of the training domain."""
+
+    def __init__(self, domain: Domain | None) -> None:
+        self.domain = domain
+        self.outside: dict[str, Excess] = {}
+
+    def passing(self, chunks: Iterator[Scores]) -> Iterator[Scores]:
+        for scores in chunks:
+            self.outside = add_up(self.outside, scores.outside)
+            yield scores
+
+    def warnings(self) -> tuple[str, ...]:
+        return () if self.domain is None else tuple(warnings_of(self.domain, self.outside))
+
+
 def _engine(
     num_threads: int | None, num_workers: int | None, scheduler: str | None
 ) -> Callable[..., Results]:
@@ -259,17 +273,16 @@ def _engine(
     return partial(score_on_cluster, scheduler=scheduler, num_workers=num_workers or 1)
 
 
-def _counter(total: int, progress: Progress | None) -> Callable[[int], None]:
+def _counter(total: int, progress: Progress) -> Callable[[float], None]:
     """Return a function that adds up the entries done and reports them; it is thread-safe."""
-    done = 0
+    done = 0.0
     lock = threading.Lock()
 
-    def count(num_entries: int) -> None:
+    def count(num_entries: float) -> None:
         nonlocal done
         with lock:
             done += num_entries
-            if progress:
-                progress(min(done, total), total)
+            progress(min(round(done), total), total)
 
     return count
 

@@ -27,6 +27,7 @@ def write_output(
     *,
     tasks: Sequence[Task],
     network: str,
+    tagger_name: str,
     versions: Mapping[str, str],
 ) -> Provenance:
     """Write the scores of a file; `path` appears only once every entry is accounted for."""
@@ -43,6 +44,7 @@ def write_output(
             balance=tally.balance(),
             rows=tally.rows,
             network=network,
+            tagger_name=tagger_name,
             versions=dict(versions),
             tasks=tuple(tasks),
         )

@@ -60,6 +60,7 @@ class Provenance(Record):
     balance: Balance
     rows: int
     network: str = ""  # this and the versions: unknown in files of partt 0.1
+    tagger_name: str = ""  # of its file or run folder; unknown in files of partt 0.1
     versions: dict[str, str] = Field(default_factory=dict)
     # what the tagger predicts: classes, regressions; empty in files of older versions, which had only classes
     tasks: Annotated[tuple[Task, ...], Field(strict=False)] = ()

@@ -12,7 +12,9 @@ from partt.scores.intervals import interval_at_fitted
 from partt.scores.passing import Floats, Passing
 
 # Efficiencies at which curves are drawn, denser close to 1.
-GRID = np.concatenate([np.arange(1, 99) / 100, [0.99, 0.9925, 0.995, 0.9975, 0.999, 1.0]])
+GRID = np.concatenate(
+    [np.arange(1, 99) / 100, [0.985, 0.99, 0.9925, 0.995, 0.9965, 0.9975, 0.9985, 0.999, 1.0]]
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from partt.atomic_files import remove_leftovers
 from partt.errors import ConfigError, OutputError
+from partt.jobs.notebook_bar import notebook_progress
 from partt.jobs.progress import Progress
 from partt.jobs.stop_signals import StoppedError
 from partt.simulation.processes import LABELS
@@ -81,6 +82,7 @@ def simulate(
         extras=tuple(extra),
         mass_range=mass_range,
     )
+    shown = progress or notebook_progress("simulating", "jets")
     start = time.monotonic()
     files = files_of(production)
     with locked(production.out):
@@ -93,8 +95,7 @@ def simulate(
             if should_stop():
                 raise StoppedError
             jets_made[name] = num_jets
-            if progress is not None:
-                progress(sum(jets_made.values()), jets * len(classes))
+            shown(sum(jets_made.values()), jets * len(classes))
 
         made: list[FileTask] = []
         stopped = False

@@ -118,6 +118,11 @@ def classes_of(config: DataConfig, tasks: Sequence[Task]) -> tuple[str, ...]:
     return config.class_names if any(task.name == CLASSES for task in tasks) else ()
 
 
+def log_probabilities(probabilities: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    """Return ln p of probabilities (N, C); those that onnxruntime rounds to 0 count as tiny."""
+    return np.log(np.maximum(probabilities.astype(np.float64), np.finfo(np.float32).tiny))
+
+
 def length_batches(lengths: npt.NDArray[np.int64], jets: Positions, max_rows: int) -> list[Positions]:
     """Sort jets by their lengths, longest first, and cut them into batches of about `max_rows` particles."""
     order = jets[np.argsort(-lengths[jets], kind="stable")]

@@ -14,7 +14,7 @@ import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -39,6 +39,7 @@ SUFFIX = ".onnx"
 PRODUCER = "partt"
 FORMAT_VERSION = 2
 MAX_BYTES = 2**30
+MAX_MEMORY = 2**32  # bytes that all sessions of a process may use
 CONTROL_FLOW = {"If", "Loop", "Scan", "SequenceMap"}
 SUBGRAPHS = {5, 10}  # types of attributes: GRAPH, GRAPHS
 ROWS_PER_BATCH = 1024  # particles; fastest in onnxruntime on a CPU (benchmarks/bench_export.py)
@@ -79,7 +80,7 @@ class OnnxHeader(Record):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class OnnxTagger(Tagger):
     """An exported tagger, ready to run."""
 
@@ -89,6 +90,7 @@ class OnnxTagger(Tagger):
     session: Any  # onnxruntime.InferenceSession
     contents: bytes  # of the file
     sha256: str  # of the contents
+    name: str = ""  # of the file it was loaded from
 
     library = "onnxruntime"
     file_suffix = SUFFIX
@@ -241,12 +243,29 @@ def _check_outputs(path: Path, header: OnnxHeader, tasks: Sequence[Task], sessio
 
 
 def new_session(contents: bytes) -> Any:
-    """Return a session that computes on one thread at a time; several threads may use it."""
+    """Return a session that computes on one thread at a time; several threads may use it.
+
+    Operators such as Expand, Range and Tile make tensors of any size of a few numbers. What they allocate
+    when the file is run is bounded by MAX_MEMORY; constants are not computed in advance, which is not.
+    """
     onnxruntime = import_onnx("onnxruntime")
+    _bound_memory()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4  # fatal only: errors are raised
-    return onnxruntime.InferenceSession(contents, options, providers=["CPUExecutionProvider"])
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    return onnxruntime.InferenceSession(
+        contents, options, providers=["CPUExecutionProvider"], disabled_optimizers=["ConstantFolding"]
+    )
+
+
+@cache
+def _bound_memory() -> None:
+    """Register the allocator that all sessions of this process share."""
+    onnxruntime = import_onnx("onnxruntime")
+    kinds, places = onnxruntime.OrtAllocatorType, onnxruntime.OrtMemType
+    memory = onnxruntime.OrtMemoryInfo("Cpu", kinds.ORT_ARENA_ALLOCATOR, 0, places.DEFAULT)
+    onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg({"max_mem": MAX_MEMORY}))
 
 
 def fingerprint(model: Any) -> str:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from html import escape
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
@@ -36,6 +37,8 @@ class Tagger(ABC):
     """which values it was trained on; None: not known"""
     network_file: NetworkFile | None = None
     """the user's own network file, if its network is from one"""
+    name: str = ""
+    """what its file, its run folder or the shipped tagger is called; empty if it was not loaded"""
 
     @property
     @abstractmethod
@@ -64,6 +67,11 @@ class Tagger(ABC):
         return {*config.input_names, *self.factors} | names_for_index(config, "predict")
 
     @property
+    def num_networks(self) -> int:
+        """How many networks run for each jet."""
+        return 1
+
+    @property
     def input_columns(self) -> tuple[str, ...]:
         """The columns that `tag` makes its inputs of, each once: variables, or branches where noted."""
         return self.data_config.input_names
@@ -75,6 +83,33 @@ class Tagger(ABC):
     def read(self, file: FileInfo, start: int, stop: int, others: Iterable[str] = ()) -> Variables:
         """Read what `tag` needs, and other variables, for a range of entries."""
         return read_variables(self.data_config, {*self.needed_names, *others}, file, start, stop)
+
+    def __repr__(self) -> str:
+        """Return what a prompt shows: name, network, and what it predicts."""
+        predicted = [
+            *([f"{len(self.class_names)} classes"] if self.class_names else []),
+            *(task.name for task in self.regressions),
+        ]
+        name = f" {self.name!r}" if self.name else ""
+        return f"<{type(self).__name__}{name}: {self.network_name}, {', '.join(predicted)}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: a small table."""
+        config = self.data_config
+        rows = {
+            "Network": self.network_name,
+            "Classes": ", ".join(self.class_names) or "none",
+            "Regressions": ", ".join(task.name for task in self.regressions) or "none",
+            "Inputs": ", ".join(sorted(config.input_names)),
+            "Library": self.library,
+            "SHA-256": self.sha256[:12] or "not saved",
+        }
+        left = "style='text-align:left'"
+        cells = "".join(
+            f"<tr><th {left}>{escape(key)}</th><td {left}>{escape(value)}</td></tr>"
+            for key, value in rows.items()
+        )
+        return f"<b>{escape(self.name or type(self).__name__)}</b><table>{cells}</table>"
 
     @abstractmethod
     def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
@@ -106,7 +141,7 @@ class Tagger(ABC):
         `events`: an awkward array of jets with lists of particles, or of events with lists of such jets; the
         fields are the branches that the data config needs for its inputs and selection. Predictions of
         regressions have the names of their columns in prediction files. Jets that are not selected, or have
-        NaN or infinite inputs, get NaN.
+        NaN or infinite inputs, get NaN; so do masked jets (None), and masked events stay masked.
         """
         jets = self.jets_of(events)
         num_jets = jets.variables.num_jets

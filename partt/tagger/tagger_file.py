@@ -69,7 +69,7 @@ ROWS_PER_BATCH = {"cpu": 8192}
 ROWS_PER_BATCH_ELSEWHERE = 262_144
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TorchTagger(Tagger):
     """A torch network and the data config of its inputs."""
 
@@ -81,6 +81,7 @@ class TorchTagger(Tagger):
     sha256: str = ""
     network_file: NetworkFile | None = None  # the user's own network, which the tagger file does not contain
     domain: Domain | None = None  # which values it was trained on
+    name: str = ""  # of the file it was loaded from
 
     library = "torch"
     file_suffix = SUFFIX
@@ -144,7 +145,7 @@ class _TorchJets:
     @torch.inference_mode()
     def run(self, batch: Positions) -> BatchScores:
         """Return the scores of some of the jets."""
-        inputs = take_inputs(self.jets.inputs, batch).to(self.network.device)
+        inputs = take_inputs([self.jets.inputs], batch).to(self.network.device)
         embeddings = self.network.embed(inputs) if self.with_embeddings else None
         outputs = self.network(inputs) if embeddings is None else self.network.outputs(embeddings)
         scores = batch_scores(self.tagger, outputs)
@@ -243,11 +244,11 @@ def tagger_bytes(tagger: TorchTagger) -> tuple[bytes, str]:
     tensors |= with_prefix("reference.outputs.", reference_outputs(tagger))
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = header.model_dump_json(exclude_none=True)
-    metadata = {"partt": text, "sha256": _sha256(text, tensors)}
-    return _in_order(safetensors.torch.save(tensors, metadata)), metadata["sha256"]
+    metadata = {"partt": text, "sha256": tensors_sha256(text, tensors)}
+    return sorted_keys(safetensors.torch.save(tensors, metadata)), metadata["sha256"]
 
 
-def _in_order(contents: bytes) -> bytes:
+def sorted_keys(contents: bytes) -> bytes:
     """Return a safetensors file with sorted keys: the library writes its metadata in random order."""
     size = int.from_bytes(contents[:8], "little")
     text = json.dumps(json.loads(contents[8 : 8 + size]), sort_keys=True, separators=(",", ":")).encode()
@@ -261,9 +262,9 @@ def read_tagger(path: Path, network_file: NetworkFile | None = None) -> TorchTag
     The file is checked, and the outputs of its reference jets are computed again. The code of `network_file`
     is run only if the tagger needs this very file; a tagger that needs one is not read without it.
     """
-    metadata, tensors = _read(path)
+    metadata, tensors = read_tensors(path)
     header = _read_header(path, metadata)
-    if _sha256(metadata["partt"], tensors) != metadata.get("sha256"):
+    if tensors_sha256(metadata["partt"], tensors) != metadata.get("sha256"):
         raise DataError(f"{path} is damaged: its contents do not match its sha256")
     data_config = parse_record(header.data_config, DataConfig, source=f"{path} (data config)")
     if list(data_config.class_names) != header.class_names:
@@ -318,7 +319,8 @@ def reference_inputs(tagger: TorchTagger) -> JetInputs:
 # --- reading; every fault becomes one clear message -----------------------------------------------------
 
 
-def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Return metadata and tensors of a safetensors file of bounded size."""
     require_regular(path, max_bytes=MAX_BYTES)
     try:
         with path.open("rb") as start:
@@ -342,6 +344,8 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 
 def _read_header(path: Path, metadata: Mapping[str, str]) -> _Header:
+    if "partt_ensemble" in metadata:
+        raise ConfigError(f"{path} is an ensemble of taggers: one of them is needed here")
     if "partt" not in metadata:
         raise DataError(f"{path} is a safetensors file, but not a tagger file of partt")
     try:
@@ -483,7 +487,7 @@ def _tensor(array: npt.NDArray[Any]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array))
 
 
-def _sha256(header: str, tensors: Mapping[str, Tensor]) -> str:
+def tensors_sha256(header: str, tensors: Mapping[str, Tensor]) -> str:
     """Return the sha256 of header, names, types, shapes and numbers, whatever their order in the file."""
     digest = hashlib.sha256(header.encode())
     for name, tensor in sorted(tensors.items()):

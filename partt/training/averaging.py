@@ -15,7 +15,7 @@ def new_average(module: Module) -> Module:
 
 
 def decay_at(decay: float, step: int) -> float:
-    """Return the decay of a step, counted from 0: less at first, so that the random start is soon forgotten."""
+    """Return the decay of a step, counted from 0: less at first, so that the start is soon forgotten."""
     return min(decay, (1 + step) / (10 + step))
 
 

@@ -78,8 +78,8 @@ def world_from_environment() -> World:
 
 @contextmanager
 def connected(world: World, device: torch.device) -> Iterator[None]:
-    """Process group as a context manager: NCCL between GPUs, gloo otherwise."""
-    if world.size == 1:
+    """Process group as a context manager: NCCL between GPUs, gloo otherwise; inside another, the same."""
+    if world.size == 1 or distributed.is_initialized():
         yield
         return
     if device.type == "cuda":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from partt.data.config.data_config import DataConfig
+from partt.data.config.data_config import DataConfig, InputVariable
 from partt.errors import ConfigError
 from partt.model.network_file import NetworkFile
 from partt.model.tasks import Task
@@ -16,6 +16,8 @@ from partt.training.objectives.objective import Objective
 from partt.training.objectives.tasks_of_recipe import make_objective
 from partt.training.recipe import Recipe
 
+MAX_LISTED = 5  # inputs in a notice
+
 
 @dataclass(frozen=True, eq=False)
 class InitialWeights:
@@ -23,6 +25,8 @@ class InitialWeights:
 
     tensors: dict[str, Tensor]
     recipe: Recipe  # of the run, with the scales of targets that the tagger knows
+    config: DataConfig  # of the run, with the tagger's standardisation
+    notices: tuple[str, ...]  # where the inputs of the tagger and of the data config differ
     heads: str  # which ones are kept, for people
     sha256: str  # of the tagger
 
@@ -37,7 +41,8 @@ def weights_to_start_from(
     """Return the weights of a tagger for a run; the last layer of a head only if its task is the same.
 
     Settings that do not change the shapes of weights, such as dropout, may differ. Shift and scale of a
-    target, if the recipe leaves them to a fit, are those of the tagger. `network_file`: the one of the run,
+    target, if the recipe leaves them to a fit, are those of the tagger, and so is the standardisation of the
+    inputs, unless the recipe says otherwise. `network_file`: the one of the run,
     if its network comes from a file; `objective`: what is learned instead of the recipe's tasks.
     """
     tagger = load_torch_tagger(path, network_file)
@@ -58,7 +63,8 @@ def weights_to_start_from(
         tensors = {name: tensor for name, tensor in tensors.items() if head in kept or name not in names}
     dropped = [task.name for task in tagger.tasks if task.name not in objective.heads]
     heads = _heads_in_words(list(objective.heads), kept, dropped)
-    return InitialWeights(tensors, recipe, heads, tagger.sha256)
+    config, notices = _with_standardisation_of(tagger.data_config, config, recipe)
+    return InitialWeights(tensors, recipe, config, tuple(notices), heads, tagger.sha256)
 
 
 def _with_scales_of(known: Sequence[Task], recipe: Recipe) -> Recipe:
@@ -72,6 +78,63 @@ def _with_scales_of(known: Sequence[Task], recipe: Recipe) -> Recipe:
                 scale=task.scale if regression.scale is None else regression.scale,
             )
     return recipe.replace(tasks=recipe.tasks.replace(regressions=regressions))
+
+
+def _with_standardisation_of(
+    theirs: DataConfig, config: DataConfig, recipe: Recipe
+) -> tuple[DataConfig, list[str]]:
+    """Return the config with the tagger's centre, scale and limits of its inputs, and what differs."""
+    lengths = {name: collection.length for name, collection in theirs.collections.items()}
+    notices = [
+        f"{name}: length is {_length(collection.length)} in the data config, which counts, and "
+        f"{_length(lengths[name])} in the tagger"
+        for name, collection in config.collections.items()
+        if lengths.get(name, collection.length) != collection.length
+    ]
+    known = theirs.resolved_variables
+    other = [
+        (ours, known[name])
+        for name, ours in config.resolved_variables.items()
+        if name in known and _effect(known[name]) != _effect(ours) and not known[name].to_fit
+    ]
+    if not other:
+        return config, notices
+    is_taken = recipe.fine_tuning.standardisation == "tagger"
+    words = [
+        f"{ours.name} {_numbers(ours)}, in the tagger {_numbers(of_tagger)}" for ours, of_tagger in other
+    ]
+    more = f" and {len(words) - MAX_LISTED} more" if len(words) > MAX_LISTED else ""
+    notices.append(
+        f"{len(words)} inputs are standardised differently in the data config: "
+        f"{'; '.join(words[:MAX_LISTED])}{more}; "
+        + (
+            "the tagger's numbers are used (fine_tuning.standardisation: config keeps the data config's)"
+            if is_taken
+            else "the data config's numbers are used (fine_tuning.standardisation: config)"
+        )
+    )
+    taken = {of_tagger.name: of_tagger for _, of_tagger in other}
+    return (config.with_parameters(taken) if is_taken else config), notices
+
+
+def _length(length: int | None) -> str:
+    return "null" if length is None else str(length)
+
+
+def _effect(variable: InputVariable) -> InputVariable:
+    """Return a variable without numbers that do not act."""
+    raw = InputVariable(variable.name, pad_value=variable.pad_value, to_fit=variable.to_fit)
+    return raw if variable.subtract_by is None else variable
+
+
+def _numbers(variable: InputVariable) -> str:
+    """Say how a variable is standardised."""
+    if variable.to_fit:
+        return "(fitted)"
+    if variable.subtract_by is None:
+        return "(as it is)"
+    limits = f"[{variable.clip_min:g}, {variable.clip_max:g}]"
+    return f"(x - {variable.subtract_by:g}) * {variable.multiply_by:g} in {limits}"
 
 
 def _meaning(task: Task) -> Task:

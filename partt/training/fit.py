@@ -29,9 +29,16 @@ from partt.training.guards import check_weights
 from partt.training.job import TrainingJob, jets_by_class, reference_jets, training_domain, typical_jets
 from partt.training.learner import Learner, StepResult, make_learner, restore, snapshot, take_step
 from partt.training.metrics_log import MetricsLog
+from partt.training.objectives.objective import LOSS
 from partt.training.optimizers import lr_notices
 from partt.training.recipe import with_network_file
-from partt.training.run_folder import NETWORK_COPY, RunFolder, append_environment, start_or_resume
+from partt.training.run_folder import (
+    NETWORK_COPY,
+    RECIPE_COPY,
+    RunFolder,
+    append_environment,
+    start_or_resume,
+)
 from partt.training.schedules import rate_factor
 from partt.training.state import RunState, state_from_json
 from partt.training.steps import Steps, count_steps
@@ -57,6 +64,7 @@ class FitResult:
     state: RunState
     stopped: bool  # by a signal, before the end
     run_folder: Path
+    metric: str = LOSS.name  # of `state.best_value`
 
     @property
     def tagger(self) -> Path:
@@ -107,7 +115,7 @@ def fit(
     if world.is_first and not stopped:
         draw_curves(read_metrics(folder.metrics, "epoch"), folder.curves)
     report(Ended(stopped, state.step, job.metric.name, state.best_value, state.best_epoch, folder.tagger))
-    return FitResult(state, stopped, folder.path)
+    return FitResult(state, stopped, folder.path, job.metric.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,12 +343,24 @@ def _prepare_folder(
 ) -> None:
     recipe, file = job.recipe.replace(data_config="data_config.yaml"), job.network_file
     texts = {
-        "recipe.yaml": (recipe if file is None else with_network_file(recipe, file.path.name)).to_yaml(),
+        RECIPE_COPY: (recipe if file is None else with_network_file(recipe, file.path.name)).to_yaml(),
         "data_config.yaml": job.train.config.to_yaml(),
     }
     if file is not None:
         texts[NETWORK_COPY] = file.text
-    start_or_resume(folder, job.definition(machine.world.size), texts, {"network": size}, resume=resume)
+
+    def epochs_done() -> int:
+        newest = load_newest(folder.checkpoints, lambda _damage: None)
+        return 0 if newest is None else state_from_json(newest.values["state"]).epoch
+
+    start_or_resume(
+        folder,
+        job.definition(machine.world.size),
+        texts,
+        {"network": size},
+        resume=resume,
+        epochs_done=epochs_done,
+    )
     append_environment(folder, describe_environment(machine.device, machine.world.size))
 
 

@@ -118,6 +118,10 @@ def with_defaults(definition: dict[str, Any]) -> dict[str, Any]:
         }
     except (ParttError, ValidationError, KeyError, TypeError, AttributeError):
         return definition  # the comparison shows what is wrong with it
+    if definition.get("initial_tagger") and "standardisation" not in definition["recipe"].get(
+        "fine_tuning", {}
+    ):
+        recipe["fine_tuning"]["standardisation"] = "config"  # as runs were before there was a choice
     kept = {key: value for key, value in recipe.items() if key not in NOT_DECISIVE}
     added = {"objective": Classification.__name__, "network_file": None, "teacher": ""}
     return {**added, **definition, **files, "recipe": kept, "data_config": yaml.safe_load(config.to_yaml())}

@@ -27,7 +27,14 @@ from partt.training.distributed import World
 from partt.training.guards import check_gradient, check_loss, checked_inputs
 from partt.training.job import TrainingJob
 from partt.training.objectives.objective import Losses, Objective
-from partt.training.optimizers import freeze, make_optimizer, set_learning_rate
+from partt.training.optimizers import (
+    TrainedBackbone,
+    freeze,
+    make_optimizer,
+    set_learning_rate,
+    trained_backbone,
+)
+from partt.training.schedules import backbone_factor
 
 
 class LossOfBatch(nn.Module):
@@ -54,6 +61,7 @@ class Learner:
     network: Network
     loss_of_batch: nn.Module  # LossOfBatch, with several processes inside DistributedDataParallel
     optimizer: torch.optim.Optimizer
+    backbone: TrainedBackbone  # which the first steps may leave as it is
     average: LossOfBatch | None = None  # of the weights, if the recipe asks for one
 
     @property
@@ -110,7 +118,8 @@ def make_learner(
         loss_of_batch = DistributedDataParallel(loss_of_batch)
     torch.manual_seed((for_steps + world.rank) % 2**64)
     average = None if recipe.ema is None else new_average(both)
-    return Learner(job, world, device, network, loss_of_batch, optimizer, average)
+    backbone = trained_backbone(network)
+    return Learner(job, world, device, network, loss_of_batch, optimizer, backbone, average)
 
 
 def take_step(
@@ -118,7 +127,10 @@ def take_step(
 ) -> StepResult:
     """Take one step of the optimizer; NaN or infinity is an error before it reaches the weights."""
     recipe = learner.job.recipe
-    set_learning_rate(learner.optimizer, lr)
+    factor = backbone_factor(recipe.fine_tuning, step)
+    set_learning_rate(learner.optimizer, lr, factor)
+    if recipe.fine_tuning.freeze_steps:  # DistributedDataParallel waits for the gradients of all parameters
+        learner.backbone.hold(is_held=factor == 0, needs_gradients=learner.world.size > 1)
     learner.optimizer.zero_grad(set_to_none=True)
     num_jets = 0
     sums: dict[str, Tensor] = {}
@@ -134,6 +146,8 @@ def take_step(
             (losses.loss / accumulate).backward()  # type: ignore[no-untyped-call]
         num_jets += len(batch)
         sums = {name: sums.get(name, 0.0) + value for name, value in losses.sums.items()}
+    if factor == 0:
+        learner.backbone.forget_gradients()
     parameters = [parameter for parameter in learner.loss_of_batch.parameters() if parameter.grad is not None]
     norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
     check_gradient(norm, step, lr)

@@ -14,6 +14,7 @@ from partt.model.network import Network
 from partt.training.recipe import FineTuning, OptimizerChoice
 
 RANGER_BETAS, RANGER_EPS = (0.95, 0.999), 1e-5
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 ADAM_BETAS, ADAM_EPS = (0.9, 0.999), 1e-8
 
 
@@ -23,6 +24,7 @@ class _Kind:
 
     decays: bool
     lr_factor: float
+    is_backbone: bool = False  # whose learning rate has a factor that depends on the step
 
 
 def make_optimizer(
@@ -39,6 +41,7 @@ def make_optimizer(
     fine_tuning = fine_tuning or FineTuning()
     last_layers = set().union(*network.last_layers.values())
     matching = matching_parameters(network, choice)
+    catches_up = bool(fine_tuning.freeze_steps or fine_tuning.catch_up_steps)
     never = {f"backbone.{name}" for name in network.backbone.no_weight_decay}
     groups: dict[_Kind, list[nn.Parameter]] = {}
     for name, parameter in network.named_parameters():
@@ -47,7 +50,8 @@ def make_optimizer(
         decays = parameter.ndim > 1 and name not in never
         lr_factor = fine_tuning.head_lr_factor if name in last_layers else 1.0
         lr_factor *= next((choice.lr_factors[key] for key, names in matching.items() if name in names), 1.0)
-        groups.setdefault(_Kind(decays, lr_factor), []).append(parameter)
+        kind = _Kind(decays, lr_factor, catches_up and name.startswith("backbone."))
+        groups.setdefault(kind, []).append(parameter)
     for parameter in others:
         groups.setdefault(_Kind(parameter.ndim > 1, 1.0), []).append(parameter)
     if not groups:
@@ -57,6 +61,7 @@ def make_optimizer(
             "params": parameters,
             "weight_decay": choice.weight_decay if kind.decays else 0.0,
             "lr_factor": kind.lr_factor,
+            "is_backbone": kind.is_backbone,
         }
         for kind, parameters in groups.items()
     ]
@@ -82,10 +87,10 @@ def optimizer_of(options: list[dict[str, Any]], choice: OptimizerChoice) -> torc
     return optimizer
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Set the learning rate of all parameter groups."""
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float, backbone_factor: float = 1.0) -> None:
+    """Set the learning rate of all parameter groups; the factor counts if the backbone has its own groups."""
     for group in optimizer.param_groups:
-        group["lr"] = lr * group["lr_factor"]
+        group["lr"] = lr * group["lr_factor"] * (backbone_factor if group.get("is_backbone") else 1.0)
 
 
 def matching_parameters(network: Network, choice: OptimizerChoice) -> dict[str, dict[str, nn.Parameter]]:
@@ -135,9 +140,38 @@ def freeze(network: Network, patterns: tuple[str, ...]) -> int:
         parameter.requires_grad_(False)
     for module in network.modules():
         own = list(module.parameters(recurse=False))
-        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) and own and not own[0].requires_grad:
+        if isinstance(module, BATCH_NORMS) and own and not own[0].requires_grad:
             module.eval()  # keeps its running statistics
     return sum(parameter.numel() for parameter in frozen.values())
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedBackbone:
+    """What of the backbone is trained; it can be held fixed for some steps."""
+
+    parameters: tuple[nn.Parameter, ...]
+    norms: tuple[nn.Module, ...]  # BatchNorms
+
+    def hold(self, *, is_held: bool, needs_gradients: bool) -> None:
+        """Keep running statistics as they are, or not; compute no gradients that nobody needs."""
+        for module in self.norms:
+            module.train(not is_held)
+        for parameter in self.parameters:
+            parameter.requires_grad_(not is_held or needs_gradients)
+
+    def forget_gradients(self) -> None:
+        """Remove gradients, so that an optimizer leaves parameters and their moments alone."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+def trained_backbone(network: Network) -> TrainedBackbone:
+    """Return what of a backbone is trained, after `freeze`."""
+    modules = network.backbone.modules()
+    return TrainedBackbone(
+        tuple(parameter for parameter in network.backbone.parameters() if parameter.requires_grad),
+        tuple(module for module in modules if isinstance(module, BATCH_NORMS) and module.training),
+    )
 
 
 def _no_match(key: str, pattern: str, network: Network, kind: str) -> ConfigError:

@@ -19,6 +19,7 @@ from partt.model.tasks import PerClass, Quantiles
 from partt.regular_files import read_bounded
 
 Count = Annotated[int, Field(ge=1, le=10**12)]
+NumSteps = Annotated[int, Field(ge=0, le=10**12)]
 NumJets = Annotated[int, Field(ge=1, le=2**20)]  # that are in memory together
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -95,7 +96,7 @@ class ScheduleChoice(Record):
     name: Literal["constant", "flat_decay", "flat_cosine", "flat_linear", "steps", "cosine", "one_cycle"] = (
         "constant"
     )
-    warmup_steps: Annotated[int, Field(ge=0, le=10**12)] = 0
+    warmup_steps: NumSteps = 0
     """steps in which the rate rises linearly from zero; not for one_cycle, which starts with a rise"""
     flat_fraction: Fraction = 0.7
     """flat_decay: fraction of the epochs before the decay; flat_cosine and flat_linear: of the steps"""
@@ -118,12 +119,18 @@ class ScheduleChoice(Record):
 
 
 class FineTuning(Record):
-    """Learning rate of the last layer, and frozen parameters, for runs that start from another tagger."""
+    """Learning rates, frozen parameters and standardisation of runs that start from another tagger."""
 
     head_lr_factor: PositiveFloat = 1.0
     """learning rate of the last layer, relative to the other layers"""
     freeze: Patterns = ()
     """parameters that stay fixed: shell patterns of names, such as particle_embedding.*"""
+    freeze_steps: NumSteps = 0
+    """steps in which only the heads are trained: the backbone stays fixed, its BatchNorm statistics too"""
+    catch_up_steps: NumSteps = 0
+    """steps after these in which the learning rate of the backbone rises linearly to its own"""
+    standardisation: Literal["tagger", "config"] = "tagger"
+    """centre, scale and limits of the inputs: those of the tagger to start from, or of the data config"""
 
 
 class EmaChoice(Record):

@@ -14,7 +14,7 @@ curves.png          losses and metrics against the epoch
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from partt.training.job import with_defaults
 
 LOCK = "lock"
 NETWORK_COPY = "network.py"
+RECIPE_COPY = "recipe.yaml"
 MAX_DIFFERENCES = 10  # listed in an error
 
 
@@ -114,12 +115,14 @@ def start_or_resume(
     notes: Mapping[str, Any],
     *,
     resume: bool,
+    epochs_done: Callable[[], int] = lambda: 0,
 ) -> None:
     """Write the definition of a new run, or check that it equals that of the run in the folder.
 
     `texts`: further files to write, by name, and `notes`: further keys of run.json, both for the user only.
-    Files of a folder without a run are never replaced. The lock of the folder must be held: temporary files
-    of killed processes are removed.
+    A run that has done all its epochs (`epochs_done`) may go on with more of them: they become part of its
+    definition. Files of a folder without a run are never replaced. The lock of the folder must be held:
+    temporary files of killed processes are removed.
     """
     for path in folder.files(texts):
         remove_leftovers(path)
@@ -138,7 +141,12 @@ def start_or_resume(
         raise ConfigError(f"cannot read {folder.definition}: {error}") from error
     if isinstance(before, dict):
         before = {key: value for key, value in before.items() if key not in notes}
-    differences = list(_differences(with_defaults(before), json.loads(json.dumps(definition))))
+    known, wanted = with_defaults(before), json.loads(json.dumps(definition))
+    differences = list(_differences(known, wanted))
+    if differences and _is_longer(known, wanted) and epochs_done() >= known["recipe"]["epochs"]:
+        write_text(folder.definition, json.dumps({**definition, **notes}, indent=1))
+        write_text(folder.path / RECIPE_COPY, texts[RECIPE_COPY])
+        differences = []
     if differences:
         lines = [f"  {line}" for line in differences[:MAX_DIFFERENCES]]
         if len(differences) > MAX_DIFFERENCES:
@@ -148,6 +156,13 @@ def start_or_resume(
             "or start a new run with another --out:\n" + "\n".join(lines)
         )
     _write_missing(folder, texts)
+
+
+def _is_longer(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Tell whether two definitions differ only in that the second has more epochs."""
+    done, wanted = before["recipe"]["epochs"], now["recipe"]["epochs"]
+    same = {**before, "recipe": {**before["recipe"], "epochs": wanted}}
+    return None not in {done, wanted} and wanted > done and not list(_differences(same, now))
 
 
 def _refuse_foreign_files(folder: RunFolder, texts: Iterable[str]) -> None:

@@ -2,7 +2,7 @@
 
 import math
 
-from partt.training.recipe import ScheduleChoice
+from partt.training.recipe import FineTuning, ScheduleChoice
 
 
 def rate_factor(schedule: ScheduleChoice, step: int, num_steps: int, steps_per_epoch: int) -> float:
@@ -28,6 +28,12 @@ def rate_factor(schedule: ScheduleChoice, step: int, num_steps: int, steps_per_e
         case "one_cycle":
             factor = _one_cycle(schedule, step, num_steps)
     return factor
+
+
+def backbone_factor(fine_tuning: FineTuning, step: int) -> float:
+    """Return the factor of the backbone's learning rate: 0 while it is frozen, then rising linearly to 1."""
+    since = step - fine_tuning.freeze_steps
+    return 0.0 if since < 0 else min(1.0, (since + 1) / (fine_tuning.catch_up_steps + 1))
 
 
 def _flat_decay(schedule: ScheduleChoice, step: int, num_steps: int, steps_per_epoch: int) -> float:

@@ -16,10 +16,8 @@ from partt.data.jet_files import EventFile
 from partt.data.reading.jet_source import ShouldStop
 from partt.errors import ConfigError, DataError
 from partt.jobs.stop_signals import SignalledError
-from partt.tagger.inference import BatchScores, sharing_threads
+from partt.tagger.inference import BatchScores, log_probabilities, sharing_threads
 from partt.tagger.tagger import Tagger
-
-SMALLEST = float(np.finfo(np.float32).tiny)  # probability; onnxruntime rounds smaller ones to 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +60,7 @@ class Teacher:
 
             found = self.tagger.tag(variables, each=each_until_stopped)
         columns = [self.tagger.class_names.index(name) for name in self.class_names]
-        scores = np.log(np.maximum(found.probabilities[:, columns], SMALLEST))
+        scores = log_probabilities(found.probabilities[:, columns])
         return torch.from_numpy(scores.astype(np.float32))
 
 

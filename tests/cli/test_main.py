@@ -3,6 +3,7 @@
 import pytest
 
 from partt.cli.main import VERBS, main
+from partt.model.weaver_weights import EXPORTED
 
 
 def test_without_a_verb_it_lists_the_verbs(capsys):
@@ -12,3 +13,10 @@ def test_without_a_verb_it_lists_the_verbs(capsys):
     assert shown.startswith("usage: partt")
     assert all(f"\n    {verb}" in shown for verb in VERBS)
     assert max(map(len, shown.splitlines())) < 90
+
+
+def test_export_weaver_says_what_it_can_export(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["export-weaver", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert EXPORTED in shown

@@ -29,6 +29,18 @@ def test_a_wide_terminal_has_everything_in_one_line():
     assert re.fullmatch(rf"epoch 3/50 [━╸ ]{{{120 - 12 - len(DETAILS)}}} {re.escape(DETAILS)} *", line)
 
 
+def test_tables_are_divided_where_they_do_not_fit():
+    console = Console(width=80, file=io.StringIO(), color_system=None)
+    columns = [(f"model {number}", ["0.8612 ± 0.0034", "10,600 +1,400 −1,100 [61]"]) for number in range(7)]
+    for table in screen.fitting_tables(console, ["Accuracy", "Hbb Rej 50%"], columns, title="results"):
+        console.print(table)
+    printed = console.file.getvalue()
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "…" not in printed
+    assert printed.count("10,600 +1,400 −1,100 [61]") == 7
+    assert printed.count("results") == 4
+
+
 @pytest.mark.parametrize("width", [80, 40, 20])
 def test_a_narrow_terminal_has_the_details_below_and_loses_nothing(width):
     bar, *rest = drawn(width)

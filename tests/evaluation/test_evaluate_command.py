@@ -13,7 +13,7 @@ from partt.cli.main import main
 from partt.data.files.tables import write_table
 from partt.errors import ConfigError, DataError
 from partt.evaluation.jets import scores_from_arrays
-from toy_scores import CLASSES, random_scores, score_table, write_scores
+from toy_scores import CLASSES, provenance, random_scores, score_table, write_scores
 
 
 @pytest.mark.slow
@@ -39,21 +39,21 @@ def test_the_whole_report(tmp_path, capsys):
     out = tmp_path / "report"
     words = ["evaluate", *seeds, "--name", "ParT", "--out", out, "--compare", f"PFN={other}", "--published"]
     words += ["--weights", "weight", "--working-points", "eps_s=0.8,0.5", "eps_b=0.1"]
-    words += ["--bins", "jet_pt=500,750,1000", "--run", tmp_path / "run"]
+    words += ["--bins", "jet_pt=500,750,1000", "--run", tmp_path / "run", "--label", "CMS Simulation"]
     assert main([str(word) for word in words]) == 0
     printed = capsys.readouterr().out
     assert "ParT (2 seeds)" in printed
     assert "report.html" in printed
-    figures = {
-        "roc",
+    of_each_model = {
+        "discriminants",
         "scores",
         "confusion",
         "calibration",
         "efficiency_jet_pt",
         "efficiency_jet_eta",
         "mass",
-        "training",
     }
+    figures = {"roc", "training"} | of_each_model | {f"{name}_PFN" for name in of_each_model}
     assert {path.name for path in (out / "figures").iterdir()} == {
         f"{name}.{kind}" for name in figures for kind in ("pdf", "png")
     }
@@ -81,6 +81,12 @@ def test_the_whole_report(tmp_path, capsys):
     assert (out / "table.tex").read_text().count(r"\midrule") == 2
     assert (out / "metrics.csv").read_text().startswith("model,source,seeds,jets,metric")
     assert "| ParT (2 seeds) | 1,500 |" in (out / "table.md").read_text()
+    assert "(stat.) ± " in (out / "table.md").read_text()
+    for model in ("ParT", "PFN"):  # every section switches between them
+        assert (
+            page.count(f'data-model="{model}"') == len(of_each_model) + 2
+        )  # working points, what was evaluated
+    assert max(map(len, printed.splitlines())) <= 80
     # no key, file or word about regressions
     assert "egression" not in (out / "metrics.json").read_text() + page.partition("<body>")[2]
     assert not list(out.glob("regressions*"))
@@ -165,6 +171,15 @@ def test_a_user_error_is_one_message(tmp_path, capsys):
         assert main(["evaluate", *map(str, words), "--out", str(tmp_path / "out")]) == code
         assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_is_called_like_its_tagger(tmp_path):
+    path = tmp_path / "HToBB_000.root"
+    note = provenance(path, "abc").model_copy(update={"tagger_name": "ParT-s"})
+    write_table(path, score_table(50), note=note.model_dump_json)
+    assert list(partt.evaluate(path).models) == ["ParT-s"]
+    assert list(partt.evaluate(path, name="mine").models) == ["mine"]
+    assert list(partt.evaluate(write_scores(tmp_path / "older.root", 50, tagger="abc")).models) == ["older"]
 
 
 def test_python_errors():

@@ -98,6 +98,27 @@ def test_pointing_at_a_curve_reads_it(browser):
     assert not tip.is_displayed()
 
 
+def test_models_switch_in_every_section(browser):
+    buttons = browser.find_elements(By.CSS_SELECTOR, "nav.models button")
+    assert [button.text for button in buttons] == [EVIL, "worse", "<b>best</b>"]
+    for button in [*buttons[1:], buttons[0]]:
+        browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
+        button.click()
+        parts = browser.find_elements(By.CSS_SELECTOR, "[data-model]")
+        shown = {part.get_attribute("data-model") for part in parts if part.is_displayed()}
+        assert shown == {button.text}
+        titles = [part.find_element(By.CSS_SELECTOR, "h2, h3").text for part in parts if part.is_displayed()]
+        for start in (
+            "Discriminants",
+            "Scores",
+            "Confusion",
+            "Calibration",
+            "Working points",
+            "What was evaluated",
+        ):
+            assert any(title.startswith(start) for title in titles)
+
+
 def test_names_stay_text(browser):
     assert browser.find_element(By.TAG_NAME, "h1").text == EVIL
     assert browser.title == f"{EVIL}: evaluation"

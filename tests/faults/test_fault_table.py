@@ -148,7 +148,8 @@ FOUND_IN_USE = {
     "regular_expressions_do_not_backtrack, branch_magic_that_grows, recipes_have_bounds, networks_have_bounds",
     "tagger files": "faults/tagger_attacks: attacks_on_tagger_files, headers, very_many_keys",
     "weights of weaver-core": "faults/tagger_attacks: attacks_on_weights, odd_weights",
-    "ONNX files": "faults/onnx_attacks: attacks, versions_and_metadata, programs, external_data_anywhere",
+    "ONNX files": "faults/onnx_attacks: attacks, versions_and_metadata, programs, external_data_anywhere, "
+    "huge_tensors_of_few_numbers",
     "inputs of convert": "faults/convert_attacks: attacks, shapes, a_zip_bomb, rows_that_were_never_written, "
     "odd_names_of_columns",
     "inputs of evaluate": "faults/evaluate_attacks: a_result_or_one_clear_line, fifty_classes_end_within_seconds, "
@@ -177,7 +178,13 @@ FOUND_IN_USE = {
     "a resume on another number of processes": "faults/servers: "
     "a_resume_with_another_number_of_processes_ends_all",
     "many small files": "faults/many_files: every_file_is_parsed_once_with_few_descriptors, "
-    "more_readers_than_descriptors_is_a_clear_error",
+    "more_readers_than_descriptors_is_a_clear_error, "
+    "trees_of_equal_shape_are_parsed_once_and_read_as_uproot_does",
+    "a damaged file before a good one": "faults/many_files: "
+    "damaged_trees_give_the_same_with_and_without_a_shape",
+    "a reader killed while it hands over": "faults/many_files: "
+    "a_reader_killed_before_it_hands_its_jets_over_is_a_clear_error",
+    "memory of long trainings": "faults/memory: a_step_leaves_nothing_in_memory",
 }
 TABLE = {
     "files": FILES,

@@ -2,13 +2,18 @@
 
 import os
 import random
+import resource
 
+import numpy as np
 import onnx
 import pytest
 
 from attacks import NUM_ATTACKS, outcome
+from partt.errors import DataError
 from partt.tagger.loading import load_tagger
-from partt.tagger.onnx_file import fingerprint
+from partt.tagger.onnx_file import fingerprint, run_session
+
+KINDS = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +153,48 @@ def with_doubling_functions(model):
 )
 def test_programs(contents, path, change):
     assert "loops, branches or functions" in changed(contents, path, change)
+
+
+HUGE = 2**31  # float32 values: 8 GiB
+HUGE_TENSORS = {  # operator -> its inputs after a one
+    "ConstantOfShape": [[HUGE]],
+    "Expand": [1.0, [HUGE]],
+    "Tile": [[1.0], [HUGE]],
+    "Pad": [[1.0], [0, HUGE]],
+    "Range": [0, HUGE, 1],
+}
+
+
+@pytest.mark.parametrize("operator", HUGE_TENSORS)
+def test_huge_tensors_of_few_numbers(contents, path, operator):
+    """They are refused when the file is run, and never allocated: 0.1 computed them while it was loaded."""
+    model = onnx.load_model_from_string(contents)
+    first = model.graph.output[0].name
+    for node in model.graph.node:
+        node.output[:] = ["inner" if name == first else name for name in node.output]
+    inputs = [f"huge_{number}" for number in range(len(HUGE_TENSORS[operator]))]
+    for name, value in zip(inputs, HUGE_TENSORS[operator], strict=True):
+        kind = np.float32 if value in (1.0, [1.0]) and operator != "Range" else np.int64
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value, kind), name))
+    make = onnx.helper.make_node
+    model.graph.node.extend(
+        [
+            make(operator, inputs, ["huge"]),
+            make("Cast", ["huge"], ["huge_floats"], to=onnx.TensorProto.FLOAT),
+            make("ReduceMax", ["huge_floats"], ["largest"], keepdims=0),
+            make("Add", ["inner", "largest"], [first]),
+        ]
+    )
+    write(path, model)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    session = load_tagger(path).session
+    feed = {
+        item.name: np.ones([size if isinstance(size, int) else 2 for size in item.shape], KINDS[item.type])
+        for item in session.get_inputs()
+    }
+    with pytest.raises(DataError, match="onnxruntime cannot run the file"):
+        run_session(session, feed)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20  # kB
 
 
 def set_metadata(key, value):

@@ -21,13 +21,13 @@ from partt.data.files.tables import AuthenticationError, inspect_file, write_tab
 from partt.data.reading.jet_source import BadFilePolicy
 from partt.data.variables import take
 from partt.errors import ConfigError, DataError, OutputError
-from partt.prediction import chunks as chunks_module
 from partt.prediction import opened_files
 from partt.prediction import predict as run_module
 from partt.prediction.chunks import ChunkTasks
 from partt.prediction.options import Options
 from partt.scores.origin import Balance
 from partt.scores.scores import Scores
+from partt.tagger import tagger as tagger_module
 from partt.tagger.tagger_file import save_tagger
 from prediction_jobs import assert_same_columns, columns, make_tagger, saved_tagger
 
@@ -284,14 +284,14 @@ def test_a_file_that_is_repaired_is_made_later(tagger, files, tmp_path):
 
 def test_files_that_may_not_be_read_are_never_skipped(tagger, files, tmp_path, monkeypatch):
     """The refusal is simulated: CI runs as root, who may read everything."""
-    original = chunks_module.read_variables
+    original = tagger_module.read_variables
 
     def refusing(config, names, file, start, stop):
         if file.url == str(files[1]) and start > 0:
             raise AuthenticationError(f"{file.url}: access denied")
         return original(config, names, file, start, stop)
 
-    monkeypatch.setattr(chunks_module, "read_variables", refusing)
+    monkeypatch.setattr(tagger_module, "read_variables", refusing)
     with pytest.raises(AuthenticationError, match=r"b\.root: access denied"):
         partt.predict(tagger, files, tmp_path / "out", on_bad_file="skip", max_bad_fraction=0.9)
 

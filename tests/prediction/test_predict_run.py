@@ -183,7 +183,7 @@ def test_predict_json(tmp_path):
     assert summary["class_names"] == list(CLASSES)
     assert summary["versions"]["partt"] == partt.__version__
     assert summary["jets_per_second"] > 0
-    assert summary["balance"] == {"entries": 40, "scored": 40, "not_selected": 0, "bad": 0}
+    assert summary["balance"] == {"events": 0, "entries": 40, "scored": 40, "not_selected": 0, "bad": 0}
     files = {item["output"]: item["input"] for item in summary["outputs"]}
     assert files == {"a.root": str(tmp_path / "a.root"), "b.root": str(tmp_path / "b.root")}
 

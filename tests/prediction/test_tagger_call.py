@@ -46,6 +46,30 @@ def test_jets_not_selected_or_bad_are_nan():
     np.testing.assert_array_equal(np.isnan(stacked(tagger(as_array(jets)))).any(axis=1), expected)
 
 
+def test_masked_jets_are_nan_and_masked_events_stay_masked():
+    tagger, jets = make_tagger(), make_jets(12)
+    array, keep = as_array(jets), np.arange(12) % 5 != 0
+    expected = np.where(keep[:, None], one_by_one(tagger, jets), np.nan)
+    np.testing.assert_allclose(stacked(tagger(ak.mask(array, keep))), expected, atol=1e-5, rtol=0)
+    events = ak.mask(ak.unflatten(array, [4, 3, 5]), [True, False, True])
+    scores = tagger(events)
+    assert ak.is_none(scores).tolist() == [False, True, False]
+    assert ak.num(ak.drop_none(scores)).tolist() == [4, 5]
+    whole = one_by_one(tagger, jets)
+    np.testing.assert_allclose(stacked(ak.drop_none(scores)), whole[[*range(4), *range(7, 12)]], atol=1e-5)
+    leading = tagger(ak.firsts(ak.unflatten(array, [4, 0, 8])))
+    np.testing.assert_allclose(
+        stacked(leading), [whole[0], np.full(len(CLASSES), np.nan), whole[4]], atol=1e-5
+    )
+
+
+def test_a_prompt_shows_a_tagger_in_a_line():
+    tagger = partt.load_tagger("jetclass-small")
+    assert repr(tagger).startswith("<TorchTagger 'jetclass-small': ")
+    assert len(repr(tagger)) < 100
+    assert "Tbqq" in tagger._repr_html_()
+
+
 def test_a_network_that_would_learn_is_refused():
     tagger = make_tagger()
     tagger.network.train()

@@ -191,7 +191,7 @@ def test_a_shape_of_a_terabyte(tmp_path):
 
 def test_an_unknown_network(path):
     rewritten(path, lambda header, _: header.update(network="mine"))
-    refused(path, "no network 'mine'")
+    refused(path, "no network 'mine'.*install the package that has it")
 
 
 def test_foreign_files(tmp_path):

@@ -1,10 +1,15 @@
 """Starting from another tagger's weights."""
 
+import json
+import shutil
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 import yaml
-from test_fit import tensors_of
+from test_distributed import run_two
+from test_fit import assert_same_run, tensors_of
 from weaver.nn.model.ParticleTransformer import ParticleTransformer as WeaverParticleTransformer
 
 import partt
@@ -13,14 +18,19 @@ from jets import CLASSES, make_jets
 from partt.cli.main import main
 from partt.data.config.data_config import load_data_config
 from partt.data.files.tables import write_table
+from partt.errors import ConfigError
+from partt.model.state_dicts import without_prefix
 from partt.model.weaver_weights import export_particle_transformer, import_particle_transformer
 from partt.tagger.loading import load_torch_tagger
 from partt.tagger.tagger_file import save_tagger
 from partt.training.distributed import World
 from partt.training.fine_tuning import weights_to_start_from
+from partt.training.job import with_defaults
 from partt.training.learner import make_learner
+from partt.training.recipe import FineTuning
+from partt.training.schedules import backbone_factor
 from small_networks import SMALL_SLIM, make_tagger
-from training_jobs import TINY_RECIPE, run_job, tiny_job
+from training_jobs import TINY_RECIPE, run_job, stop_after, tiny_job, tiny_recipe
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # of BatchNorms, which a step changes
 
@@ -205,3 +215,80 @@ def test_what_does_not_fit_is_said_in_one_line(folder, jetclass_run, capsys, rec
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_the_backbone_waits_then_catches_up(jet_file, jetclass_run, tmp_path):
+    """Frozen for three steps, statistics of BatchNorms included; then its rate rises for two steps."""
+    every_step = {"epochs": 1, "checkpoint_minutes": 0, "keep_checkpoints": 100, "clip_norm": 0.1}
+    recipe = {"fine_tuning": {"freeze_steps": 3, "catch_up_steps": 2, "head_lr_factor": 2.0}, **every_step}
+    initial = weights_to_start_from(jetclass_run, tiny_job(jet_file).recipe, load_data_config("jetclass_kin"))
+
+    def run(name, **options):
+        job = tiny_job(jet_file, optimizer={"name": "adamw", "lr": 1e-3, "weight_decay": 0.1}, **recipe)
+        return run_job(job, tmp_path / name, initial_weights=initial.tensors, **options)
+
+    run("whole")
+    files = sorted((tmp_path / "whole" / "checkpoints").glob("*.pt"))
+    by_step = {int(file.name[5:14]): torch.load(file, weights_only=True) for file in files}
+    assert list(by_step) == [1, 2, 3, 4, 5, 6]
+    for step, tensors in by_step.items():
+        for name, start in initial.tensors.items():
+            is_same = torch.equal(tensors[f"network/{name}"], start)
+            assert is_same == (step <= 3 and name.startswith("backbone.")) or not start.any(), (step, name)
+    moments = {name for name in by_step[3] if name.startswith("optimizer/")}
+    assert len(moments) < len([name for name in by_step[4] if name.startswith("optimizer/")])
+    choice = tiny_recipe(**recipe).fine_tuning
+    assert [backbone_factor(choice, step) for step in range(7)] == pytest.approx(
+        [0, 0, 0, 1 / 3, 2 / 3, 1, 1]
+    )
+    assert backbone_factor(FineTuning(), 0) == 1
+    assert run("parts", should_stop=stop_after(5)).stopped
+    run("parts", resume=True)
+    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+    # several processes compute gradients of the frozen part, and drop them
+    job = tiny_job(jet_file, **{**recipe, "fine_tuning": {"freeze_steps": 100}})
+    assert run_two(job, tmp_path / "two", initial_weights=initial.tensors) == [0, 0]
+    after = without_prefix("network/", tensors_of(tmp_path / "two"))
+    for name, start in initial.tensors.items():
+        assert torch.equal(after[name], start) == name.startswith("backbone."), name
+
+
+def test_standardisation_is_that_of_the_tagger(folder, jetclass_run, capsys):
+    data = yaml.safe_load(load_data_config("top_landscape_kin").to_yaml())
+    name, *numbers = data["inputs"]["pf_features"]["vars"][0]
+    data["inputs"]["pf_features"]["vars"][0] = [name, numbers[0] + 1, numbers[1], -4, 4, 0]
+    for group in data["inputs"].values():
+        group["length"] = 100
+    (folder / "other.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+    tagger = load_torch_tagger(jetclass_run)
+
+    def numbers_of(*options):
+        code = train("tune.yaml", jetclass_run, "--set", "data_config=other.yaml", *options)
+        assert code == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert "length is 100 in the data config, which counts, and 128 in the tagger" in printed
+        assert f"1 inputs are standardised differently in the data config: {name} (x -" in printed
+        return load_torch_tagger(folder / "run").data_config, printed
+
+    config, printed = numbers_of()
+    assert "the tagger's numbers are used" in printed
+    assert config.resolved_variables[name] == tagger.data_config.resolved_variables[name]
+    shutil.rmtree(folder / "run")
+    config, printed = numbers_of("--set", "fine_tuning.standardisation=config")
+    assert config.resolved_variables[name].clip_max == 4
+    recipe = yaml.safe_load((folder / "tune.yaml").read_text()) | {"fine_tuning": {"freeze_steps": 2}}
+    (folder / "frozen.yaml").write_text(yaml.safe_dump(recipe))
+    with pytest.raises(ConfigError, match="freeze_steps: the backbone has random weights"):
+        partt.train("frozen.yaml", "top.root", validation=0.3, out="other", num_workers=0)
+
+
+def test_runs_of_before_kept_their_standardisation(jet_file, jetclass_run, tmp_path):
+    """run.json without the key: the choice was that of the data config."""
+    job = replace(tiny_job(jet_file, fine_tuning={"standardisation": "config"}), initial_tagger="ab" * 32)
+    definition = json.loads(json.dumps(job.definition(1)))
+    for key in ("standardisation", "freeze_steps", "catch_up_steps"):
+        del definition["recipe"]["fine_tuning"][key]
+    for key in ("distillation", "ema"):
+        del definition["recipe"][key]
+    del definition["teacher"]
+    assert with_defaults(definition) == json.loads(json.dumps(job.definition(1)))

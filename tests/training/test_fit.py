@@ -181,6 +181,22 @@ def test_a_finished_run_resumes_to_nothing(jet_file, tmp_path):
     assert all(torch.equal(tensor, before[name]) for name, tensor in tensors_of(tmp_path).items())
 
 
+def test_a_finished_run_goes_on_with_more_epochs(jet_file, tmp_path):
+    """Not before it is finished, and not with another change."""
+    stopped = run_job(tiny_job(jet_file, epochs=2), tmp_path, should_stop=stop_after(8))
+    assert stopped.state.epoch == 0
+    with pytest.raises(ConfigError, match="recipe.epochs: 2 before, 3 now"):
+        run_job(tiny_job(jet_file, epochs=3), tmp_path, resume=True)
+    run_job(tiny_job(jet_file, epochs=2), tmp_path, resume=True)
+    with pytest.raises(ConfigError, match="recipe.optimizer.lr"):
+        run_job(tiny_job(jet_file, epochs=3, optimizer={"lr": 0.5}), tmp_path, resume=True)
+    longer = run_job(tiny_job(jet_file, epochs=3), tmp_path, resume=True)
+    assert (longer.state.epoch, longer.state.step) == (3, 18)
+    assert "epochs: 3" in (tmp_path / "recipe.yaml").read_text()
+    with pytest.raises(ConfigError, match="recipe.epochs: 3 before, 2 now"):
+        run_job(tiny_job(jet_file, epochs=2), tmp_path, resume=True)
+
+
 def test_accumulation_computes_the_same_gradient(jet_file, tmp_path):
     """Without BatchNorm and dropout, two halves of a batch give the same step as the whole."""
     network = {"name": "pfn"}

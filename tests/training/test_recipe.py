@@ -11,6 +11,7 @@ from partt.errors import ConfigError
 from partt.model.registry import build_network
 from partt.training.objectives.tasks_of_recipe import make_objective
 from partt.training.recipe import Recipe, load_recipe
+from partt.training.schedules import rate_factor
 from training_jobs import TINY_RECIPE, tiny_recipe
 
 
@@ -104,6 +105,27 @@ def test_shipped_recipes_load(path):
     num_parameters = network.num_parameters
     row = rf"\| `{path.stem}` \|[^|]*\| {num_parameters:,} \|"
     assert re.search(row, (ROOT / "training" / "README.md").read_text()), num_parameters
+
+
+@pytest.mark.parametrize(
+    ("size", "lr", "weight_decay"),
+    [("xs", 1e-3, 0.04), ("s", 5e-4, 0.02), ("m", 2.5e-4, 0.01), ("l", 1.25e-4, 0.005)],
+)
+def test_the_recipes_of_the_guide(size, lr, weight_decay):
+    """arXiv:2608.02735: the rate and the decay of AdamW by size, one cycle with a short rise, a million steps."""
+    for family in ("slim", "part") if size != "l" else ("slim",):
+        recipe = load_recipe(f"jetclass_{family}_{size}")
+        assert recipe.model.name == f"{family}_{size}"
+        chosen = recipe.optimizer
+        assert (chosen.name, chosen.lr, chosen.weight_decay) == ("adamw", lr, weight_decay)
+        assert (recipe.schedule.name, recipe.schedule.rise_fraction) == ("one_cycle", 0.01)
+        assert recipe.batch_size == 512
+        assert recipe.epochs * recipe.jets_per_epoch == 512 * 1_000_000
+        assert recipe.clip_norm is None
+        peak = 10_000 - 1
+        rates = [rate_factor(recipe.schedule, step, 10**6, 20_000) for step in (0, peak, peak + 1, 10**6 - 1)]
+        assert rates[1] == 1 > rates[2]
+        assert (rates[0], rates[3]) == pytest.approx((0.04, 4e-6), rel=1e-3)  # as torch's one cycle
 
 
 def test_the_published_recipe():

@@ -7,65 +7,30 @@ longer than reading the chunk.
 import os
 from collections import OrderedDict
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from partt.data.files.lru_cache import LRUCache
+from partt.data.files.root_tree_shapes import TreeShapes
 from partt.data.files.root_trees import ParsedTree
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_TREE_BYTES = 64_000_000
+MAX_SHAPE_BYTES = 16_000_000
 MAX_ROW_GROUP_BYTES = 256_000_000
 MAX_OPEN_TREES = 4
 
-_Key = TypeVar("_Key", bound=Hashable)
-_Value = TypeVar("_Value")
 RowGroupKey: TypeAlias = tuple[str, str, int, tuple[str, ...]]  # URL, identity, number, columns
 
 
-class LRUCache(Generic[_Key, _Value]):
-    """LRU cache bounded by bytes; the newest value is kept whatever its size."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
-        self.num_bytes = 0
-        self._items: OrderedDict[_Key, tuple[_Value, int]] = OrderedDict()
-
-    def __len__(self) -> int:
-        """Return the number of values."""
-        return len(self._items)
-
-    def get(self, key: _Key) -> _Value | None:
-        """Return a value and mark it as used, or return None."""
-        if key not in self._items:
-            return None
-        self._items.move_to_end(key)
-        return self._items[key][0]
-
-    def put(self, key: _Key, value: _Value, num_bytes: int) -> None:
-        """Add a value that takes `num_bytes` of memory; the least recently used ones make room for it."""
-        self.discard(key)
-        self._items[key] = value, num_bytes
-        self.num_bytes += num_bytes
-        while self.num_bytes > self.max_bytes and len(self._items) > 1:
-            self.discard(next(iter(self._items)))
-
-    def discard(self, key: _Key) -> None:
-        """Remove a value if it is cached."""
-        if key in self._items:
-            self.num_bytes -= self._items.pop(key)[1]
-
-    def clear(self) -> None:
-        """Remove all values."""
-        self._items.clear()
-        self.num_bytes = 0
-
-
 class FileCache:
-    """Parsed trees, open trees and decoded row groups, each up to a limit.
+    """Parsed trees, shapes of trees, open trees and decoded row groups, each up to a limit.
 
     `trees` by URL, without open files: at most MAX_TREE_BYTES, the least recently used leave first. A tree
     also leaves when reading its file fails, and is parsed again when a local file has changed.
+
+    `tree_shapes` of trees that uproot has parsed, at most MAX_SHAPE_BYTES (or one).
 
     `row_groups` of parquet files that are cut into several chunks: at most MAX_ROW_GROUP_BYTES (or one), the
     least recently used leave first. The key contains the identity of the file, which changes with the file.
@@ -77,6 +42,7 @@ class FileCache:
 
     def __init__(self) -> None:
         self.trees: LRUCache[str, ParsedTree] = LRUCache(MAX_TREE_BYTES)
+        self.tree_shapes = TreeShapes(MAX_SHAPE_BYTES)
         self.row_groups: LRUCache[RowGroupKey, pa.Table] = LRUCache(MAX_ROW_GROUP_BYTES)
         self.open_trees: OrderedDict[tuple[Hashable, ...], Any] = OrderedDict()
 

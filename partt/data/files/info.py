@@ -38,8 +38,9 @@ class FileInfo:
 def make_chunks(boundaries: Iterable[int], max_chunk: int) -> tuple[tuple[int, int], ...]:
     """Turn boundaries, from 0 to the number of entries, into ranges of at most `max_chunk` entries.
 
-    Ranges end at boundaries, except where two boundaries are more than `max_chunk` apart: such a range is
-    cut into equal parts. Impossible boundaries are a ValueError.
+    Ranges end at boundaries. Where two boundaries are further apart, a range has up to half as many entries
+    more, and is cut into equal parts beyond that: all of a basket is decompressed for each of its parts.
+    Impossible boundaries are a ValueError.
     """
     chunks: list[tuple[int, int]] = []
     edges = sorted(set(boundaries))  # parquet may have row groups without rows
@@ -49,7 +50,7 @@ def make_chunks(boundaries: Iterable[int], max_chunk: int) -> tuple[tuple[int, i
         if chunks and last - chunks[-1][0] <= max_chunk:
             chunks[-1] = (chunks[-1][0], last)
             continue
-        parts = -(-(last - first) // max_chunk)
+        parts = -(-(last - first) // (max_chunk * 3 // 2))
         cuts = [first + (last - first) * part // parts for part in range(parts + 1)]
         chunks.extend(pairwise(cuts))
     return tuple(chunks)

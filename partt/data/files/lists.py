@@ -66,6 +66,8 @@ def _with_lists(
     """Yield argument, sample, location and the folder of relative paths, lists replaced by their lines."""
     for argument in arguments:
         named = _NAMED.fullmatch(argument)
+        if named and named["sample"].endswith(".root"):  # FILE.root:TREE
+            named = None
         sample, location = (named["sample"], named["location"]) if named else (sample_of_list, argument)
         if not location.startswith("@"):
             yield argument, sample, location, folder

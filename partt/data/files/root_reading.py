@@ -66,7 +66,7 @@ def read_note(url: str) -> str | None:
 
 
 def _parse_and_cache(url: str, tree: str | None) -> ParsedTree:
-    parsed = parse_tree(url, tree)
+    parsed = parse_tree(url, tree, FILE_CACHE.tree_shapes)
     FILE_CACHE.trees.put(url, parsed, parsed.memory)
     return parsed
 

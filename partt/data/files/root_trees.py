@@ -8,7 +8,7 @@ import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -20,9 +20,11 @@ import uproot
 from partt.data.files.access import Stamp, file_stamp, is_remote, local_path, read_ranges
 from partt.data.files.info import FileInfo
 from partt.data.files.root_baskets import BasketLayout
+from partt.data.files.root_tree_shapes import Baskets, TreeShapes, shape_of
 from partt.errors import DataError
 
-_TREE_CLASSES = {"TTree", "TNtuple", "TNtupleD", "ROOT::RNTuple", "ROOT::Experimental::RNTuple"}
+_TTREE_CLASSES = {"TTree", "TNtuple", "TNtupleD"}
+_TREE_CLASSES = _TTREE_CLASSES | {"ROOT::RNTuple", "ROOT::Experimental::RNTuple"}
 _VECTORS = re.compile(r"(?:std::)?vector<(?:std::)?vector<(\w+)>>")
 _NUMBERS = {"float": "float32", "double": "float64", "bool": "bool"} | {
     f"{sign}int{bits}_t": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
@@ -60,23 +62,26 @@ class PackedLayouts:
         return self.numbers.nbytes + self.starts.nbytes
 
 
+# Of each branch of numbers: position in the packed layouts, type, is jagged, bytes of headers.
 _Kinds: TypeAlias = Mapping[str, tuple[int, np.dtype, bool, int] | None]
 
 
-def _packed(layouts: Mapping[str, BasketLayout | None]) -> PackedLayouts:
-    known = [layout for layout in layouts.values() if layout is not None]
-    parts = [np.concatenate([layout.entry_offsets, layout.seeks, layout.sizes]) for layout in known]
-    starts = np.cumsum([0, *map(len, parts)])
-    numbers = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-    kinds: list[tuple[str, tuple[int, np.dtype, bool, int] | None]] = []
-    position = 0
-    for name, layout in layouts.items():
-        if layout is None:
-            kinds.append((name, None))
-        else:
-            kinds.append((name, (position, layout.dtype, layout.is_jagged, layout.header_bytes)))
-            position += 1
-    return PackedLayouts(_shared_dict(tuple(kinds)), numbers, starts)
+@dataclass(frozen=True, eq=False)
+class _Contents:
+    """What a tree holds."""
+
+    types: Mapping[str, str]  # shared
+    kinds: _Kinds  # shared
+    num_entries: int
+    baskets: Mapping[str, Baskets]  # of the branches in `kinds`
+    boundaries: Sequence[int]  # entries at which all these branches start a basket or cluster
+
+    def packed(self) -> PackedLayouts:
+        """Return where the baskets are, in little memory."""
+        parts = [self.baskets[name] for name, kind in self.kinds.items() if kind is not None]
+        starts = np.cumsum([0, *(sum(map(len, part)) for part in parts)])
+        numbers = np.concatenate([array for part in parts for array in part] or [np.empty(0, np.int64)])
+        return PackedLayouts(self.kinds, numbers, starts)
 
 
 @lru_cache(maxsize=64)
@@ -97,43 +102,81 @@ class ParsedTree:
     memory: int  # bytes
 
 
-def parse_tree(url: str, tree: str | None) -> ParsedTree:
-    """Find a tree in a file and parse it."""
+def parse_tree(url: str, tree: str | None, shapes: TreeShapes) -> ParsedTree:
+    """Find a tree in a file and parse it; `shapes` of trees seen before save most of the work."""
     stamp = file_stamp(url)
     check_header(url, stamp[0])
     with _gc_paused(), open_root(url) as file:
         name = _tree_name(url, file, tree)
-        opened = file[name]
-        layouts: dict[str, BasketLayout | None]
-        if isinstance(opened, uproot.behaviors.TTree.TTree):
-            types, layouts, boundaries = _parse_ttree(opened)
-        else:
-            types, layouts, boundaries = _parse_ntuple(opened)
-        num_entries = int(opened.num_entries)
+        contents = _contents(file, name, shapes)
         # The UUID identifies the file; a server's modification time may differ between replicas.
         identity = "-".join(map(str, (file.file.uuid, *stamp[: 1 if is_remote(url) else 2])))
-    boundaries = sorted({0, *boundaries, num_entries})
-    info = FileInfo(url, name, num_entries, _shared_dict(tuple(types.items())), (), identity)
-    packed = _packed(layouts)
+    boundaries = sorted({0, *contents.boundaries, contents.num_entries})
+    info = FileInfo(url, name, contents.num_entries, contents.types, (), identity)
+    packed = contents.packed()
     memory = packed.memory + OBJECT_BYTES + 40 * len(boundaries)
     return ParsedTree(info, frozenset({tree, name}), stamp, boundaries, packed, memory)
+
+
+def _contents(file: Any, name: str, shapes: TreeShapes) -> _Contents:
+    key = file.key(name)
+    if key.fClassName not in _TTREE_CLASSES:
+        return _parse_ntuple(file[name])
+    shape_key = key.fKeylen, key.fObjlen
+    shape = shapes.get(shape_key)
+    if shape is not None:
+        read = shape.read(key.get_uncompressed_chunk_cursor()[0].raw_data, file.file)
+        if read is not None:
+            found: _Contents = shape.found
+            num_entries, baskets = read
+            edges = _common_edges(baskets)
+            return replace(found, num_entries=num_entries, baskets=baskets, boundaries=edges)
+    tree = file[name]
+    contents, branches = _parse_ttree(tree)
+    shape = shape_of(tree, branches, contents.baskets, replace(contents, baskets={}, boundaries=()))
+    if shape is not None:
+        shapes.put(shape_key, shape, shape.memory)
+    return contents
 
 
 @contextmanager
 def open_root(url: str) -> Iterator[Any]:
     """Yield uproot's file, closed at the end of the block."""
-    if is_remote(url):
-        with uproot.open({url: None}) as file:
-            yield file
-    else:
-        with _open_local(url) as source, uproot.open(source) as file:
-            yield file
+    try:
+        if is_remote(url):
+            with uproot.open({url: None}) as file:
+                yield file
+        else:
+            with _open_local(url) as source, uproot.open(source, use_threads=False) as file:
+                yield file
+    finally:
+        _restore_classes()
 
 
 def open_tree(parsed: ParsedTree) -> Any:
     """Return uproot's tree; its file stays open."""
     url = parsed.info.url
-    return uproot.open({url: None} if is_remote(url) else _open_local(url))[parsed.info.tree]
+    try:
+        return uproot.open({url: None} if is_remote(url) else _open_local(url))[parsed.info.tree]
+    finally:
+        _restore_classes()
+
+
+# uproot's own classes of ROOT objects: by version, the version, the class.
+_OWN_CLASSES = [
+    (kind.known_versions, version, model)
+    for kind in uproot.classes.values()
+    for version, model in getattr(kind, "known_versions", {}).items()
+]
+
+
+def _restore_classes() -> None:
+    """Undo what a damaged file has changed in uproot, where it would spoil all files that follow.
+
+    A wrong version number in a file makes uproot replace its own class by one from the file's description.
+    """
+    for known, version, model in _OWN_CLASSES:
+        known[version] = model
 
 
 def _open_local(url: str) -> BinaryIO:
@@ -200,25 +243,48 @@ def _tree_name(url: str, file: Any, tree: str | None) -> str:
     return next(iter(cycles))
 
 
-def _parse_ttree(tree: Any) -> tuple[dict[str, str], dict[str, BasketLayout | None], list[int]]:
+def _parse_ttree(tree: Any) -> tuple[_Contents, dict[str, Any]]:
+    """Return what a tree holds, and uproot's branches of numbers."""
     types: dict[str, str] = {}
-    layouts: dict[str, BasketLayout | None] = {}
-    common: set[int] | None = None
-    kinds: dict[tuple[Any, ...], Any] = {}
+    kinds: list[tuple[str, tuple[int, np.dtype, bool, int] | None]] = []
+    branches: dict[str, Any] = {}
+    interpretations: dict[tuple[Any, ...], Any] = {}
+    position = 0
     for name, branch in tree.iteritems(recursive=True, full_paths=False):
         if name in types:
             continue
-        interpretation = _interpretation(branch, kinds)
+        interpretation = _interpretation(branch, interpretations)
         dtype = _number_dtype(interpretation)
         if dtype is None:
-            types[name], layouts[name] = _deep_type(str(branch.typename)), None
+            types[name] = _deep_type(str(branch.typename))
+            kinds.append((name, None))
             continue
         is_list = isinstance(interpretation, uproot.AsJagged) or dtype.shape
         types[name] = dtype.base.name + ("[]" if is_list else "")
-        edges = branch.entry_offsets
-        layouts[name] = _layout(name, branch, interpretation, edges)
-        common = set(edges) if common is None else common.intersection(edges)
-    return types, layouts, sorted(common or ())
+        branches[name] = branch
+        kind = _kind(branch, interpretation)
+        kinds.append((name, None if kind is None else (position, *kind)))
+        position += kind is not None
+    baskets = {name: _baskets(branch) for name, branch in branches.items()}
+    contents = _Contents(
+        types=_shared_dict(tuple(types.items())),
+        kinds=_shared_dict(tuple(kinds)),
+        num_entries=int(tree.num_entries),
+        baskets=baskets,
+        boundaries=_common_edges(baskets),
+    )
+    return contents, branches
+
+
+def _baskets(branch: Any) -> Baskets:
+    edges = branch.entry_offsets
+    seeks, sizes = (branch.member(name)[: len(edges) - 1] for name in ("fBasketSeek", "fBasketBytes"))
+    return Baskets(np.asarray(edges, np.int64), seeks.astype(np.int64), sizes.astype(np.int64))
+
+
+def _common_edges(baskets: Mapping[str, Baskets]) -> list[int]:
+    edges = [set(of_branch.edges.tolist()) for of_branch in baskets.values()]
+    return sorted(set.intersection(*edges)) if edges else []
 
 
 def _interpretation(branch: Any, kinds: dict[tuple[Any, ...], Any]) -> Any:
@@ -258,23 +324,14 @@ def _deep_type(typename: str) -> str:
     return f"{_NUMBERS[inside[1]]}[][]" if inside and inside[1] in _NUMBERS else typename
 
 
-def _layout(name: str, branch: Any, interpretation: Any, edges: list[int]) -> BasketLayout | None:
-    """Return where the baskets are, or None for storage that only uproot can read (such as Double32_t)."""
+def _kind(branch: Any, interpretation: Any) -> tuple[np.dtype, bool, int] | None:
+    """Return type, is jagged and bytes of headers; None: only uproot can read it (such as Double32_t)."""
     is_jagged = isinstance(interpretation, uproot.AsJagged)
     content = interpretation.content if is_jagged else interpretation
     is_plain = type(content) is uproot.AsDtype and content.from_dtype.newbyteorder("=") == content.to_dtype
     if not is_plain or len(branch.embedded_baskets) > 0:
         return None
-    num_baskets = len(edges) - 1
-    return BasketLayout(
-        branch=name,
-        dtype=content.from_dtype,
-        is_jagged=is_jagged,
-        header_bytes=interpretation.header_bytes if is_jagged else 0,
-        entry_offsets=np.asarray(edges, dtype=np.int64),
-        seeks=branch.member("fBasketSeek")[:num_baskets].astype(np.int64),
-        sizes=branch.member("fBasketBytes")[:num_baskets].astype(np.int32),
-    )
+    return content.from_dtype, is_jagged, interpretation.header_bytes if is_jagged else 0
 
 
 def _leaves(name: str, form: Any, depth: int) -> Iterator[tuple[str, str]]:
@@ -288,9 +345,15 @@ def _leaves(name: str, form: Any, depth: int) -> Iterator[tuple[str, str]]:
         yield name, str(form.type) + "[]" * depth
 
 
-def _parse_ntuple(ntuple: Any) -> tuple[dict[str, str], dict[str, BasketLayout | None], list[int]]:
+def _parse_ntuple(ntuple: Any) -> _Contents:
     form = ntuple.to_akform()
     form = form[0] if isinstance(form, tuple) else form
     types = dict(leaf for name in form.fields for leaf in _leaves(name, form.content(name), 0))
     edges = [summary.num_first_entry for summary in ntuple.cluster_summaries]
-    return types, dict.fromkeys(types), edges
+    return _Contents(
+        types=_shared_dict(tuple(types.items())),
+        kinds=_shared_dict(tuple((name, None) for name in types)),
+        num_entries=int(ntuple.num_entries),
+        baskets={},
+        boundaries=edges,
+    )

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from partt.data.files.tables import AuthenticationError
-from partt.data.jet_batch import JetBatch, concatenate
+from partt.data.jet_batch import JetBatch, concatenate, take_jets
 from partt.data.reading.jet_index import JetIndex
 from partt.data.reading.jet_source import BadFile, JetSource, ShouldStop, check_jets, read_chunk
 from partt.data.reading.read_plan import (
@@ -153,7 +153,7 @@ class UnitReader(Dataset[UnitJets | ParttError]):
         order = np.concatenate(positions)
         if self.seed is not None:
             order = order[unit_order(unit, self.seed)]
-        jets = concatenate(parts).take(order[unit.first : unit.last])
+        jets = take_jets(parts, order[unit.first : unit.last])
         if self.source.draws_by_weight and self.seed is not None:
             jets = replace(jets, weights=torch.ones(len(jets)))
         else:

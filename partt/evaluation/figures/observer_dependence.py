@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, NullLocator
 
+from partt.evaluation.figures.paired_panels import is_leftmost, is_lowest, paired_panels, say
 from partt.evaluation.summary import DiscriminantSummary
 from partt.evaluation.working_points import BinnedEfficiency, Request
 from partt.pages.drawing import Drawing
-from partt.pages.style import MARKERS, colour, plain
+from partt.pages.style import colour, plain
 from partt.scores.passing import Floats
 from partt.scores.roc import invert
 
-MAX_LINES = 60  # edges of bins that are drawn as lines
 LABELS = {
     "jet_pt": r"jet $p_T$ [GeV]",
     "jet_eta": r"jet $\eta$",
@@ -22,8 +22,8 @@ LABELS = {
     "jet_nparticles": "particles in the jet",
 }
 CAPTION = (
-    "At the first working point of each discriminant. Points in the same bin are drawn side by side; "
-    "arrows are lower limits, where no background jet passes."
+    "At the first working point of each discriminant, whose efficiency for all jets is the dashed line. "
+    "Arrows are lower limits, where no background jet passes."
 )
 
 
@@ -37,77 +37,83 @@ def draw_dependence(discriminants: Mapping[str, DiscriminantSummary], observer: 
 
     The `number` of the observer names the files if its own name cannot.
     """
-    figure = Figure(figsize=(7.2, 7.0), layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1, 1.2))
-    for position, one in enumerate(discriminants.values()):
+    figure, pairs = paired_panels(len(discriminants), lower=1.0)
+    for index, (one, (upper, lower)) in enumerate(zip(discriminants.values(), pairs, strict=True)):
         working_point = one.working_points[0]
         signal, background = working_point.signal_by[observer], working_point.background_by[observer]
-        place = position - (len(discriminants) - 1) / 2
+        edges = signal.edges[observer]
+        centres, halves = (edges[:-1] + edges[1:]) / 2, np.diff(edges) / 2
         style = {
             "color": colour(one.class_number),
-            "marker": MARKERS[position % len(MARKERS)],
+            "marker": "o",
             "markersize": 4,
             "linestyle": "none",
             "linewidth": 1.2,
         }
-        label = f"{plain(one.discriminant.title)}, {_spelled(working_point.point.request)}"
-        centres = _centres(signal, place, len(discriminants))
         is_filled = ~np.isnan(signal.efficiency.value)
         value, low, high = (values[is_filled] for values in signal.efficiency)
         errors = np.maximum([value - low, high - value], 0)
-        upper.errorbar(centres[is_filled], value, yerr=errors, label=label, **style)
-        _draw_rejection(lower, background, centres, style)
-    edges = signal.edges[observer]
-    for axes in (upper, lower):
-        for edge in edges[1:-1] if len(edges) <= MAX_LINES else ():
-            axes.axvline(edge, color="#eeeeee", linewidth=0.8, zorder=0)
-        axes.set_xlim(edges[0], edges[-1])
-    upper.set_ylim(0, 1.05)
-    upper.set_ylabel(r"signal efficiency $\epsilon_S$")
-    shown = [
-        value for one in discriminants.values() for value in _rejections(one, observer) if value < np.inf
-    ]
-    if shown:
-        lower.set_yscale("log")
-    else:
-        lower.set_ylim(1, 10)  # nothing to show
-    lower.set_ylabel(r"rejection $1/\epsilon_B$")
-    lower.set_xlabel(axis_label(observer))
-    figure.legend(loc="outside upper center", ncols=1 if len(discriminants) < 3 else 3, fontsize=8.5)
+        upper.errorbar(centres[is_filled], value, xerr=halves[is_filled], yerr=errors, **style)
+        upper.axhline(signal.overall, color="grey", linewidth=0.8, linestyle="--", zorder=0)
+        _draw_rejection(lower, background, centres, halves, style)
+        _set_ranges(upper, lower, signal, background)
+        upper.set_xlim(edges[0], edges[-1])
+        upper.xaxis.set_minor_locator(NullLocator())
+        upper.set_title(f"{plain(one.discriminant.title)}, {spelled(working_point.point.request)}")
+        if is_leftmost(index, len(discriminants)):
+            upper.set_ylabel(r"$\epsilon_S$", loc="center")
+            lower.set_ylabel(r"$1/\epsilon_B$", loc="center")
+        if is_lowest(index, len(discriminants)):
+            lower.set_xlabel(axis_label(observer))
     name = observer if observer.isidentifier() else f"observer_{number}"
     title = f"Efficiency and rejection against {observer}"
     return Drawing(f"efficiency_{name}", title, CAPTION, figure)
 
 
-def _centres(binned: BinnedEfficiency, place: float, num_places: int) -> Floats:
-    """Return bin centres (B,), shifted so that points of different classes do not overlap."""
-    (edges,) = binned.edges.values()
-    widths = np.diff(edges)
-    return (edges[:-1] + edges[1:]) / 2 + widths * 0.7 * place / max(num_places, 2)
+def _set_ranges(upper: Any, lower: Any, signal: BinnedEfficiency, background: BinnedEfficiency) -> None:
+    """Set the y axes: efficiencies from 0, or close to 1 if all are; rejections on a logarithmic axis."""
+    known = signal.efficiency.low[~np.isnan(signal.efficiency.low)]
+    upper.set_ylim(0.85 if len(known) and known.min() > 0.9 else 0, 1.05)
+    rejections = _rejections(background)
+    if len(rejections):
+        lower.set_yscale("log")
+        lower.set_ylim(max(0.8, rejections.min() / 3), rejections.max() * 4)
+        lower.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        lower.set_ylim(1, 10)
+        say(lower, "no background jets")
 
 
 def _draw_rejection(
-    axes: Any, background: BinnedEfficiency, centres: Floats, style: Mapping[str, Any]
+    axes: Any, background: BinnedEfficiency, centres: Floats, halves: Floats, style: Mapping[str, Any]
 ) -> None:
     """Draw rejections; an arrow is a lower limit, where nothing passes."""
     is_filled = ~np.isnan(background.efficiency.value)
     value, low, high = (values[is_filled] for values in background.efficiency)
-    places, passes = centres[is_filled], value > 0
+    places, widths, passes = centres[is_filled], halves[is_filled], value > 0
     rejection = invert(value)[passes]
     errors = [rejection - invert(high)[passes], invert(low)[passes] - rejection]
-    axes.errorbar(places[passes], rejection, yerr=np.clip(errors, 0, 1e9), **style)
+    axes.errorbar(places[passes], rejection, xerr=widths[passes], yerr=np.clip(errors, 0, 1e9), **style)
     limits = invert(high)[~passes]
     axes.errorbar(
-        places[~passes], limits, yerr=0.4 * limits, lolims=True, capsize=2, **{**style, "marker": "none"}
+        places[~passes],
+        limits,
+        xerr=widths[~passes],
+        yerr=0.4 * limits,
+        lolims=True,
+        capsize=2,
+        **{**style, "marker": "none"},
     )
 
 
-def _rejections(one: DiscriminantSummary, observer: str) -> Floats:
-    """Return what is drawn for a discriminant: rejections, or their limits."""
-    efficiency = one.working_points[0].background_by[observer].efficiency
+def _rejections(background: BinnedEfficiency) -> Floats:
+    """Return what is drawn: rejections, or their limits."""
+    efficiency = background.efficiency
     known = ~np.isnan(efficiency.value)
-    return invert(np.where(efficiency.value > 0, efficiency.value, efficiency.high)[known])
+    found = invert(np.where(efficiency.value > 0, efficiency.value, efficiency.high)[known])
+    return found[found < np.inf]
 
 
-def _spelled(request: Request) -> str:
+def spelled(request: Request) -> str:
+    """Return a working point as mathematics."""
     return rf"$\epsilon_{'S' if request.of == 'eps_s' else 'B'}$ = {request.efficiency:g}"

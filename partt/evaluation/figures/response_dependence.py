@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from partt.evaluation.figures.observer_dependence import MAX_LINES, axis_label
+from partt.evaluation.figures.observer_dependence import axis_label
 from partt.evaluation.figures.predictors import (
     add_legend,
     drawn_groups,
@@ -28,6 +28,7 @@ CAPTION_OF_SCORES = (
     "Bias of the prediction for signal (filled) and background jets (open), in bins of each discriminant: "
     "a cut selects jets on the right."
 )
+MAX_LINES = 60  # edges of bins that are drawn as lines
 
 
 def draw_response_dependence(target: TargetResults, key: str) -> Drawing:

@@ -5,9 +5,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
+from partt.evaluation.shown import shown_classes
 from partt.evaluation.summary import ClassificationSummary
 from partt.pages.drawing import Drawing
-from partt.pages.style import MAX_DRAWN, colour, grid_shape, line, panels, plain
+from partt.pages.style import colour, grid_shape, line, panels, plain
 
 CAPTION = "Each score for jets of all true classes; its own class is filled."
 
@@ -16,15 +17,16 @@ def draw_scores(summary: ClassificationSummary) -> Drawing:
     """Draw a panel for each score: its own class filled, other classes as lines."""
     import mplhep  # noqa: PLC0415 - takes seconds to import
 
-    names = summary.class_names[:MAX_DRAWN]
-    num_panels = 1 if len(names) == 2 else len(names)
+    numbers = shown_classes(summary)
+    names = summary.class_names
+    num_panels = 1 if len(names) == 2 else len(numbers)
     rows, columns = grid_shape(num_panels)
     figure = Figure(figsize=(1.5 + 2.3 * columns, 1.4 + 2.2 * rows), layout="constrained")
     all_axes = panels(figure, num_panels, sharex=True, sharey=True)
     edges = np.linspace(0, 1, summary.histograms.shape[2] + 1)
     lowest = summary.histograms[summary.histograms > 0].min()
-    for number, axes in enumerate(all_axes):
-        others = [truth for truth in range(len(names)) if truth != number]
+    for number, axes in zip(numbers, all_axes, strict=False):
+        others = [truth for truth in numbers if truth != number]
         for truth in (number, *others):
             if summary.num_jets[names[truth]]:
                 is_own = truth == number
@@ -52,11 +54,10 @@ def draw_scores(summary: ClassificationSummary) -> Drawing:
 
 
 def _add_legend(figure: Figure, summary: ClassificationSummary) -> None:
-    present = [
-        number for number, name in enumerate(summary.class_names[:MAX_DRAWN]) if summary.num_jets[name]
-    ]
+    names = summary.class_names
+    present = [number for number in shown_classes(summary) if summary.num_jets[names[number]]]
     handles = [
         Line2D([], [], color=colour(number), linestyle=line(number), linewidth=3) for number in present
     ]
-    labels = [plain(summary.class_names[number]) for number in present]
+    labels = [plain(names[number]) for number in present]
     figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 10), title="true class")

@@ -1,3 +1,12 @@
+// One model is shown at a time.
+const choices = [...document.querySelectorAll("button[data-shows]")];
+const choose = name => {
+  choices.forEach(button => button.setAttribute("aria-pressed", button.dataset.shows === name));
+  document.querySelectorAll("[data-model]").forEach(part => { part.hidden = part.dataset.model !== name; });
+};
+choices.forEach(button => button.addEventListener("click", () => choose(button.dataset.shows)));
+if (choices.length) choose(choices[0].dataset.shows);
+
 // Pointing at a ROC curve shows its nearest point.
 for (const figure of document.querySelectorAll("figure[data-hover]")) {
   const panels = JSON.parse(figure.dataset.hover);
@@ -9,7 +18,8 @@ for (const figure of document.querySelectorAll("figure[data-hover]")) {
 
   const place = (panel, point, area) => {
     const [left, top, right, bottom] = panel.box;
-    const x = (point[0] - panel.x[0]) / (panel.x[1] - panel.x[0]);
+    const at = panel.zoomed ? -Math.log10(1 - point[0]) : point[0];
+    const x = (at - panel.x[0]) / (panel.x[1] - panel.x[0]);
     const y = Math.log(point[1] / panel.y[0]) / Math.log(panel.y[1] / panel.y[0]);
     return [area.width * (left + x * (right - left)), area.height * (bottom - y * (bottom - top))];
   };

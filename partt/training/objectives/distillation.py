@@ -23,7 +23,7 @@ from partt.training.objectives.classification import (
 )
 from partt.training.objectives.objective import LOSS, Losses, Measurements, Metric
 
-AGREEMENT = Metric("agreement", "as teacher", "higher")  # the same class has the highest score
+AGREEMENT = Metric("agreement", "agreement", "higher")  # the same class has the highest score
 WEIGHT, KNOWN, CORRECT, LABELLED = "weight", "known", "correct", "labelled"  # sums of weights of jets
 
 
