@@ -243,10 +243,10 @@ class _NetworkExplainer:
     ) -> tuple[GradientSummary, Attributions]:
         """Return the integrated gradients by class, and those of the jets that are shown."""
         labels = self.jets.labels
-        baseline = mean_baseline(take_inputs([self.inputs], np.flatnonzero(np.isin(labels, background))))
+        baseline = mean_baseline(take_inputs(self.inputs, np.flatnonzero(np.isin(labels, background))))
         chosen = spread(labels, max_jets)
         everyone = np.unique(np.concatenate([chosen, shown]))
-        some = take_inputs([self.inputs], everyone)
+        some = take_inputs(self.inputs, everyone)
         function = log_ratio(self.tagger.network, labels[everyone], background)
         found = attribute(function, some, baseline, self.each)
         names, sizes = _named_attributions(self.tagger, found)
@@ -279,12 +279,12 @@ class _NetworkExplainer:
         chosen = chosen[lengths[chosen] >= 2]
         jets, labels = self.jets.take(chosen), self.jets.labels[chosen]
         facts = particle_facts(self.tagger.data_config, jets.variables)
-        inputs, total = take_inputs([self.inputs], chosen), StatisticsSum()
+        inputs, total = take_inputs(self.inputs, chosen), StatisticsSum()
         token: list[Floats] = []
         particles: list[Floats] = []
         for position, inspection in enumerate(inspect_jets(self.tagger.network, inputs)):
             total.add(inspection.terms, inspection.num_particles)
-            found = attention_of(inspection, take_inputs([inputs], np.array([position])))
+            found = attention_of(inspection, take_inputs(inputs, np.array([position])))
             token.append(_normalised(found.token.mean(axis=(0, 1))))
             particles.append(found.particles.mean(axis=(0, 1)))
         num_classes = len(self.tagger.class_names)
