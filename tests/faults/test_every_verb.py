@@ -31,7 +31,7 @@ import partt.training.train  # noqa: F401 - all verbs: loaded once, not in every
 from conftest import FIXTURES
 from jets import write_jets
 from partt import atomic_files
-from partt.cli import demo
+from partt.cli import demo, screen
 from partt.cli.main import VERBS as ALL_VERBS
 from partt.cli.main import main
 from partt.data.files.tables import inspect_file
@@ -80,7 +80,7 @@ VERBS = {
     "predict": Verb(PREDICT, ("jets_0.root", "jets_1.root", "predict.json"), continues=True),
     "evaluate": Verb("evaluate scores.root --out out", REPORT),
     "explain": Verb(
-        "explain tagger.safetensors jets_0.root --out out --threads 1",
+        "explain tagger.safetensors jets_0.root --out out --threads 1 --jets 30",
         ("explanation.json", "explanation.html", "figures/importance.pdf"),
     ),
     "show": Verb("show tagger.safetensors jets_0.root --entry 1 --out out", ("jets_0_1.png", "jets_0_1.pdf")),
@@ -150,6 +150,7 @@ def quick(monkeypatch, inputs, request):
     monkeypatch.setattr(
         report, "draw_figures", lambda found, _epochs: [draw_confusion(found.main.classification)]
     )
+    monkeypatch.setattr(screen, "PATIENCE", 600.0)  # no progress on standard error, however slow the machine
     figures = explanation_page.draw_figures
     monkeypatch.setattr(explanation_page, "draw_figures", lambda found: list(figures(found))[:1])
     commands = demo.demo_commands
