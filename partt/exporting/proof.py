@@ -99,8 +99,31 @@ def _sizes(tagger: TorchTagger, jets: Table, expected: BatchScores) -> dict[str,
                 sizes[name] = np.where(undecided, np.inf, sizes[name])  # of the class with the highest score
         if columns.corrected is not None:
             factor = np.abs(_variables(tagger, jets).per_jet(task.factor_of))
-            sizes[columns.corrected] = sizes[columns.value] * factor
+            rounding = np.abs(expected.predictions[columns.value]) * _rounding(tagger, jets, task.factor_of)
+            sizes[columns.corrected] = sizes[columns.value] * factor + rounding / RELATIVE_TOLERANCE
     return sizes
+
+
+def _rounding(tagger: TorchTagger, jets: Table, name: str) -> Array:
+    """Return how well float32 can know a variable (N,): what two steps of each branch change.
+
+    A mass is a difference of large numbers: of a light jet, few digits are left.
+    """
+
+    def changed(column: Column, relative: float) -> Column:
+        if _contents(column).dtype.kind != "f":
+            return column
+        values = _contents(column).astype(np.float64) * (1 + relative)
+        return Jagged(values, column.offsets) if isinstance(column, Jagged) else values
+
+    two_steps = 2 * float(np.finfo(np.float32).eps)
+    exact = {branch: changed(column, 0.0) for branch, column in jets.items()}
+    value = _variables(tagger, exact).per_jet(name)
+    total = np.zeros(len(value))
+    for branch, column in exact.items():
+        other = _variables(tagger, {**exact, branch: changed(column, two_steps)}).per_jet(name)
+        total += np.abs(other - value)
+    return total
 
 
 def _differences(found: BatchScores, expected: BatchScores, sizes: Mapping[str, Floats]) -> Differences:
