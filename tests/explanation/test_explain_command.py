@@ -227,7 +227,8 @@ def test_show_draws_jets_and_names_what_is_wrong(tmp_path, jets, capsys, monkeyp
     assert main(["show", "small.safetensors", jets, "--entry", "7"]) == 0
     assert capsys.readouterr().out.split() == ["jets_7.png", "jets_7.pdf"]
     assert (tmp_path / "jets_7.png").read_bytes().startswith(b"\x89PNG")
-    assert main(["show", "small.safetensors", jets, "--entry", "7"]) == 2  # it is there already
+    (tmp_path / "jets_7.pdf").write_text("mine")
+    assert main(["show", "small.safetensors", jets, "--entry", "7"]) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert main(["show", "small.safetensors", jets, "--entry", "130"]) == 3
     assert "has no entry 130: it has 130, from 0" in capsys.readouterr().err
