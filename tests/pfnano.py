@@ -125,5 +125,6 @@ def jets_one_by_one(events: dict[str, ak.Array]) -> list[dict[str, object]]:
                 {f"part_{name}": np.array([p[name] for p in particles], dtype=float) for name in names}
                 | {"jet_pt": pt, "jet_eta": jet.eta, "jet_phi": jet.phi}
                 | {"jet_energy": np.sqrt((pt * np.cosh(jet.eta)) ** 2 + mass**2), "jet_sdmass": jet.msoftdrop}
+                | {"jet_nparticles": len(own)}
             )
     return found

@@ -19,7 +19,7 @@ examples:
   partt explain runs/first 'test/*.root' --selection 'jet_pt > 700' --group 'angles=part_deta,part_dphi'
 
 The folder gets explanation.html (one file, works offline), explanation.json with every number, and figures
-and jets as PDF and PNG. The jets need labels. Definitions: docs/reference/explain.md.
+as PDF and PNG; `partt show` draws single jets. The jets need labels. Definitions: docs/reference/explain.md.
 """
 
 

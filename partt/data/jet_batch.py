@@ -114,12 +114,16 @@ def take_jets(batches: Sequence[JetBatch], jets: Positions) -> JetBatch:
         parts = [batch.particle_labels[name] for batch in batches]
         gather = _Gather([part.offsets for part in parts], jets)
         labels[name] = ParticleClasses(gather([part.numbers for part in parts]), gather.offsets)
-    inputs = take_inputs([batch.inputs for batch in batches], jets)
+    inputs = _gathered_inputs([batch.inputs for batch in batches], jets)
     return replace(first, inputs=inputs, particle_labels=labels, **picked)
 
 
-def take_inputs(parts: Sequence[JetInputs], jets: Positions) -> JetInputs:
-    """Return the inputs of jets by their positions in all parts together, in the given order (on the CPU)."""
+def take_inputs(inputs: JetInputs, jets: Positions) -> JetInputs:
+    """Return the inputs of the given jets in the given order (on the CPU)."""
+    return _gathered_inputs([inputs], jets)
+
+
+def _gathered_inputs(parts: Sequence[JetInputs], jets: Positions) -> JetInputs:
     collections = {}
     for name in parts[0].collections:
         of_parts = [part.collections[name] for part in parts]

@@ -15,13 +15,12 @@ from partt.data.variables import Variables
 from partt.errors import ConfigError
 from partt.explanation.integrated_gradients import Attributions
 from partt.explanation.jet_display import JetAttention, JetDisplay, attention_of, kinds_of
-from partt.explanation.labelled_jets import LabelledJets, read_entries
+from partt.explanation.labelled_jets import LabelledJets, read_entries, tagger_to_explain
 from partt.explanation.particle_facts import fact_columns, particle_facts
 from partt.explanation.subjets import find_subjets, has_fastjet
 from partt.model.inspection import has_attention, inspect_jets, single_jets
 from partt.scores.passing import Floats
 from partt.tagger.inference import sharing_threads
-from partt.tagger.loading import load_tagger
 from partt.tagger.tagger import Tagger
 from partt.tagger.tagger_file import TorchTagger
 
@@ -46,9 +45,7 @@ def show(
 
     if bool(entries) == (selection is not None):
         raise ConfigError("give an --entry or a --selection, and not both")
-    found = tagger if isinstance(tagger, Tagger) else load_tagger(tagger, network_file=network_file)
-    if not found.class_names:
-        raise ConfigError("show needs a tagger with scores of classes; this one has regressions only")
+    found = tagger_to_explain(tagger, network_file)
     config = found.data_config
     if config.momenta is None:
         raise ConfigError("the data config has no four-momenta, so particles have no place in a picture")

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from partt.data.jet_batch import Positions, take_inputs
 from partt.data.packing import pack
-from partt.errors import ConfigError
 from partt.explanation.ablation import AblationStudy, num_ablations, study_ablations
 from partt.explanation.attended_particles import categories_of, relative_attention, subjet_attention
 from partt.explanation.attention_statistics import StatisticsSum
@@ -30,7 +29,7 @@ from partt.explanation.integrated_gradients import (
     mean_baseline,
 )
 from partt.explanation.jet_display import attention_of, choose_jets
-from partt.explanation.labelled_jets import LabelledJets, read_jets
+from partt.explanation.labelled_jets import LabelledJets, read_jets, tagger_to_explain
 from partt.explanation.particle_facts import ParticleFacts, fact_columns, particle_facts
 from partt.explanation.permutation_importance import importances, input_changes
 from partt.explanation.score_losses import ScoreComparison
@@ -40,7 +39,6 @@ from partt.model.inspection import has_attention, inspect_jets
 from partt.scores.passing import Floats
 from partt.scores.presets import choose_discriminants
 from partt.tagger.inference import Each, sharing_threads
-from partt.tagger.loading import load_tagger
 from partt.tagger.tagger import Tagger
 from partt.tagger.tagger_file import TorchTagger
 
@@ -90,9 +88,7 @@ def explain(
 
         refuse_foreign_files(Path(out), overwrite=overwrite)  # before long computations
     title = "" if isinstance(tagger, Tagger) else Path(tagger).stem
-    found = tagger if isinstance(tagger, Tagger) else load_tagger(tagger, network_file=network_file)
-    if not found.class_names:
-        raise ConfigError("explain needs a tagger with scores of classes; this one has regressions only")
+    found = tagger_to_explain(tagger, network_file)
     config = found.data_config
     all_groups = columns_by_group(config, found.input_columns, groups)
     with sharing_threads(num_threads) as each:
@@ -169,7 +165,9 @@ def _explain(
             tracker.step()
             ablations = _ablations(torch_tagger, ablation_jets, comparison, each, tracker.step)
         else:
-            left_out["attention, ablation of heads and blocks"] = f"a {tagger.network_name} has no attention"
+            left_out["attention, ablation of heads and blocks"] = (
+                f"a {tagger.network_name} does not give its attention"
+            )
         if torch_tagger.network.has_embeddings:
             embedding = explainer.embedding()
         else:
@@ -245,10 +243,10 @@ class _NetworkExplainer:
     ) -> tuple[GradientSummary, Attributions]:
         """Return the integrated gradients by class, and those of the jets that are shown."""
         labels = self.jets.labels
-        baseline = mean_baseline(take_inputs([self.inputs], np.flatnonzero(np.isin(labels, background))))
+        baseline = mean_baseline(take_inputs(self.inputs, np.flatnonzero(np.isin(labels, background))))
         chosen = spread(labels, max_jets)
         everyone = np.unique(np.concatenate([chosen, shown]))
-        some = take_inputs([self.inputs], everyone)
+        some = take_inputs(self.inputs, everyone)
         function = log_ratio(self.tagger.network, labels[everyone], background)
         found = attribute(function, some, baseline, self.each)
         names, sizes = _named_attributions(self.tagger, found)
@@ -281,12 +279,12 @@ class _NetworkExplainer:
         chosen = chosen[lengths[chosen] >= 2]
         jets, labels = self.jets.take(chosen), self.jets.labels[chosen]
         facts = particle_facts(self.tagger.data_config, jets.variables)
-        inputs, total = take_inputs([self.inputs], chosen), StatisticsSum()
+        inputs, total = take_inputs(self.inputs, chosen), StatisticsSum()
         token: list[Floats] = []
         particles: list[Floats] = []
         for position, inspection in enumerate(inspect_jets(self.tagger.network, inputs)):
             total.add(inspection.terms, inspection.num_particles)
-            found = attention_of(inspection, take_inputs([inputs], np.array([position])))
+            found = attention_of(inspection, take_inputs(inputs, np.array([position])))
             token.append(_normalised(found.token.mean(axis=(0, 1))))
             particles.append(found.particles.mean(axis=(0, 1)))
         num_classes = len(self.tagger.class_names)

@@ -16,7 +16,7 @@ from partt.explanation.figures.embedding_panels import draw_embedding
 from partt.explanation.figures.gradient_map import draw_gradients
 from partt.explanation.figures.head_panels import draw_heads
 from partt.explanation.figures.importance_bars import draw_importance
-from partt.explanation.figures.jet_picture import KIND_COLOURS, OTHER_COLOUR, draw_jet
+from partt.explanation.figures.jet_picture import KIND_COLOURS, OTHER_COLOUR
 from partt.explanation.integrated_gradients import TOLERANCE
 from partt.explanation.permutation_importance import Importance
 from partt.explanation.score_losses import MIN_PASSING, Loss
@@ -26,7 +26,7 @@ from partt.pages.explanation_link import EXPLANATION_NUMBERS as NUMBERS
 from partt.pages.explanation_link import EXPLANATION_PAGE as PAGE
 from partt.pages.number_text import Cell, CellText, cell_text
 from partt.pages.page_folder import PageFolder, about_page, files_of, render_page, write_any_text
-from partt.pages.style import house_style, save_figure, write_figure
+from partt.pages.style import house_style, write_figure
 
 VERSIONS_OF = ("torch", "numpy", "scipy", "matplotlib", "mplhep")
 FOLDER = PageFolder("partt explain", NUMBERS)
@@ -42,7 +42,7 @@ def refuse_foreign_files(folder: Path, *, overwrite: bool) -> None:
 def write_explanation(
     found: Explanation, folder: Path, *, command: str = "", overwrite: bool = False
 ) -> None:
-    """Write explanation.html, explanation.json, and figures and jets as PDF and PNG; all files, or none."""
+    """Write explanation.html, explanation.json, and figures as PDF and PNG; all files, or none."""
     about = about_page(command, VERSIONS_OF)
     with writing_to(folder, [folder / STAGE]), staged_files(folder, STAGE, first=NUMBERS) as stage:
         with house_style():
@@ -50,8 +50,6 @@ def write_explanation(
                 drawing.name: (drawing, write_figure(drawing.figure, stage / "figures", drawing.name))
                 for drawing in draw_figures(found)
             }
-            for number, jet in enumerate(found.displays):
-                save_figure(draw_jet(jet), stage / "jets", f"jet_{number + 1}")
         write_any_text(stage / PAGE, render(found, figures, about))
         made = files_of(stage)
         write_text(stage / NUMBERS, explanation_json(found, {**about, "files": made}))

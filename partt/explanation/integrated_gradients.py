@@ -172,7 +172,7 @@ def _attribute(
     batches = length_batches(inputs.lengths.numpy(), jets, ROWS_AT_ONCE)
 
     def work(batch: Positions) -> Attributions:
-        some = take_inputs([inputs], batch)
+        some = take_inputs(inputs, batch)
         return integrate(lambda on_line: function(on_line, batch), some, baseline.of(some), num_steps)
 
     parts: list[Attributions] = list(each(work, batches))  # type: ignore[call-overload]

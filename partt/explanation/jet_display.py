@@ -112,7 +112,8 @@ def choose_jets(jets: LabelledJets, class_names: Sequence[str], num_wrong: int) 
 def kinds_of(facts: ParticleFacts, rows: slice) -> tuple[str, ...]:
     """Return the type of each particle; by charge if types are not known."""
     if facts.kinds is not None:
-        return tuple(KIND_NAMES[number] for number in facts.kinds[rows].tolist())
+        numbers: list[int] = facts.kinds[rows].tolist()
+        return tuple(KIND_NAMES[number] for number in numbers)
     if facts.charges is None:
         return ("particle",) * int(rows.stop - rows.start)
     return tuple("charged" if charge else "neutral" for charge in facts.charges[rows])

@@ -5,6 +5,7 @@ Axes: N jets, T values of a column in all jets.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ from partt.data.variables import (
 )
 from partt.errors import ConfigError, DataError, without_secrets
 from partt.tagger.inference import Each
+from partt.tagger.loading import load_tagger
 from partt.tagger.tagger import Tagger
 
 MAX_SLICES = 8  # of a file, from its beginning to its end: a file may be sorted by class
@@ -63,6 +65,18 @@ class LabelledJets:
             return None
         column = self.variables[name]
         return None if isinstance(column, Jagged) or np.ndim(column) != 1 else column
+
+
+def tagger_to_explain(tagger: str | Path | Tagger, network_file: str | Path | None = None) -> Tagger:
+    """Return a tagger, loaded if need be; it must have scores of classes, and one network."""
+    found = tagger if isinstance(tagger, Tagger) else load_tagger(tagger, network_file=network_file)
+    if not found.class_names:
+        raise ConfigError("explanations are of scores of classes; this tagger has regressions only")
+    if found.num_networks > 1:
+        raise ConfigError(
+            f"{found.network_name}: its members may have different inputs; explain them one by one"
+        )
+    return found
 
 
 def read_jets(

@@ -30,10 +30,9 @@ class Tokens(NamedTuple):
     def first(self, num_jets: int) -> "Tokens":
         """Return the first token of each jet."""
         vectors, scalars = self
-        return Tokens(
-            vectors.reshape(4, num_jets, -1, vectors.shape[-1])[:, :, 0],
-            scalars.reshape(num_jets, -1, scalars.shape[-1])[:, 0],
-        )
+        num_tokens = scalars.shape[0] // num_jets
+        rows = torch.arange(num_jets, device=scalars.device) * num_tokens
+        return Tokens(vectors[:, rows], scalars[rows])
 
     def plus(self, change: "Tokens") -> "Tokens":
         """Return the tokens after a change of vectors and scalars."""

@@ -3,7 +3,7 @@
 import base64
 import io
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -109,10 +109,11 @@ def write_figure(figure: Figure, folder: Path, name: str) -> str:
     return f"data:image/png;base64,{base64.b64encode(_few_colours(png)).decode()}"
 
 
-def save_figure(figure: Figure, folder: Path, name: str) -> bytes:
-    """Write a figure as PDF and PNG; return the latter."""
+def save_figure(figure: Figure, folder: Path, name: str, maker: str | None = None) -> bytes:
+    """Write a figure as PDF and PNG, with its maker in their metadata; return the latter."""
     arrange(figure)
-    rendered = {suffix: _rendered(figure, suffix) for suffix in ("pdf", "png")}
+    notes = {suffix: {key: maker} for suffix, key in (("pdf", "Creator"), ("png", "Software")) if maker}
+    rendered = {suffix: _rendered(figure, suffix, notes.get(suffix)) for suffix in ("pdf", "png")}
     for suffix, contents in rendered.items():
         with atomic_path(folder / f"{name}.{suffix}") as temporary:
             temporary.write_bytes(contents)
@@ -149,12 +150,12 @@ def arrange(figure: Figure) -> None:
     figure.set_layout_engine("none")
 
 
-def _rendered(figure: Figure, suffix: str) -> bytes:
+def _rendered(figure: Figure, suffix: str, metadata: Mapping[str, str | None] | None = None) -> bytes:
     """Draw to memory: on a full disk, matplotlib would end the process.
 
     `savefig` would draw everything once more, for a layout that is known.
     """
     sink = io.BytesIO()
     figure.dpi = DPI  # vector formats change it
-    getattr(CANVASES[suffix](figure), f"print_{suffix}")(sink)
+    getattr(CANVASES[suffix](figure), f"print_{suffix}")(sink, metadata=metadata)
     return sink.getvalue()

@@ -12,7 +12,7 @@ from partt.data.jagged import Column, Jagged, Table, take
 from partt.data.jet_files import read_jets, read_per_event
 from partt.data.training_domain import Excess, count_outside, domain_values
 from partt.data.variables import Variables, labels_of, passes_selection, targets_of
-from partt.errors import ParttError, without_secrets
+from partt.errors import DataError, ParttError, without_secrets
 from partt.model.task_columns import task_columns
 from partt.prediction.opened_files import OpenedFile
 from partt.prediction.options import Options
@@ -68,10 +68,7 @@ def score_chunk(tagger: Tagger, options: Options, task: ChunkTask, each: Each = 
     tagged = tagger.tag(variables, with_embeddings=options.embeddings, each=each)
     observers = {name: _per_entry(variables[name], variables.num_jets) for name in file.observers}
     if events is not None:
-        carried = {
-            name: column for name, column in {**observers, **kept}.items() if name not in events.values
-        }
-        observers, kept = {name: np.asarray(column) for name, column in carried.items()}, {}
+        observers, kept = _of_jets(file, {**observers, **kept}, events), {}
     return Scores(
         class_names=tagger.class_names,
         probabilities=tagged.probabilities,
@@ -97,6 +94,17 @@ def _events(file: OpenedFile, variables: Variables, task: ChunkTask) -> EventsOf
     counts = np.bincount(variables.entries - task.start, minlength=task.stop - task.start)
     values = read_per_event(file.info, file.per_event, task.start, task.stop)
     return EventsOfJets(file.jets, np.concatenate([[0], np.cumsum(counts)]), task.start, values)
+
+
+def _of_jets(file: OpenedFile, columns: Table, events: EventsOfJets) -> dict[str, Column]:
+    """Return the columns with one value per jet, which outputs of events have as lists."""
+    of_jets = {name: column for name, column in columns.items() if name not in events.values}
+    for name, column in of_jets.items():
+        if isinstance(column, Jagged):
+            raise DataError(
+                f"{file.info.url}: observer {name} is a list in each jet; outputs of events cannot have it"
+            )
+    return of_jets
 
 
 def _outside(tagger: Tagger, variables: Variables, selected: npt.NDArray[np.bool_]) -> dict[str, Excess]:

@@ -15,7 +15,7 @@ from partt.data.variables import missing_branches, require_branches
 from partt.errors import ConfigError, DataError
 from partt.jobs.progress import Progress
 from partt.prediction.options import Options
-from partt.scores.columns import label_columns, own_columns
+from partt.scores.columns import event_column, label_columns, own_columns
 from partt.tagger.tagger import Tagger
 
 EVENT_IDS, MOMENTUM = ("run", "luminosityBlock", "event"), ("pt", "eta", "phi", "mass")  # of NanoAOD
@@ -80,6 +80,8 @@ def open_inputs(
     infos = [info for _, info in good]
     trees = {file.url: file.tree or "" for file in inputs}
     taken = own_columns(class_names, options.discriminants, embeddings=options.embeddings, tasks=tagger.tasks)
+    if config.input is not None:
+        taken += [event_column(config.input.jets, name) for name in taken]
     observers, absent = _observers(tagger, infos)
     kept, unreadable = _kept(options.keep, infos)
     kept += [name for name in _identifying(infos) if name not in kept]

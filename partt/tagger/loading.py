@@ -66,8 +66,10 @@ def load_torch_tagger(
 
 def tagger_name(name_or_path: str | Path) -> str:
     """Return what a tagger is called: like its file, its run folder, or the shipped tagger."""
-    path = Path(name_or_path)
-    name = path.absolute().parent.name if path.name == BEST_OF_RUN else path.name
+    path = Path(name_or_path).absolute()
+    path = path.parent if path.name == BEST_OF_RUN else path
+    is_seed = path.name.startswith(SEED) and path.name.removeprefix(SEED).isdecimal()
+    name = path.parent.name if is_seed else path.name  # all seeds are one model
     return name.removesuffix(tagger_file.SUFFIX).removesuffix(onnx_file.SUFFIX)
 
 

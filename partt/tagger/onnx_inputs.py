@@ -176,7 +176,7 @@ class StandardisedJets:
 
     def feed(self, batch: Positions) -> Feed:
         """Return the inputs of some jets."""
-        inputs = take_inputs([self.jets.inputs], batch).padded(min_slots=0)
+        inputs = take_inputs(self.jets.inputs, batch).padded(min_slots=0)
         feed: Feed = {}
         for name, collection in inputs.collections.items():
             feed[mask_name(self.config, name)] = _floats(collection.mask[:, None].numpy())

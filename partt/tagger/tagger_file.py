@@ -145,7 +145,7 @@ class _TorchJets:
     @torch.inference_mode()
     def run(self, batch: Positions) -> BatchScores:
         """Return the scores of some of the jets."""
-        inputs = take_inputs([self.jets.inputs], batch).to(self.network.device)
+        inputs = take_inputs(self.jets.inputs, batch).to(self.network.device)
         embeddings = self.network.embed(inputs) if self.with_embeddings else None
         outputs = self.network(inputs) if embeddings is None else self.network.outputs(embeddings)
         scores = batch_scores(self.tagger, outputs)

@@ -267,6 +267,13 @@ def test_sections_without_a_value_are_empty():
     assert parse(bucketing.to_yaml()) == bucketing
 
 
+def test_numbers_after_no_centre_may_be_null():
+    """They are not used; in weaver neither."""
+    assert parse(BASE.replace("[part_px, null]", "[part_px, null, null, null, null]")) == parse(BASE)
+    with pytest.raises(ConfigError, match=r"pf_features.vars\[0\]"):
+        parse(BASE.replace("[part_pt, 1.7, 0.7]", "[part_pt, 1.7, null]"))
+
+
 def test_configs_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
         parse(BASE).selection = "x"
@@ -531,7 +538,7 @@ def test_faults_in_inputs_and_labels(old, new, message):
         (
             "obsrvers: [a]",
             (
-                "19: obsrvers: unknown key (did you mean 'observers'?); known here: treename, selection, "
+                "19: obsrvers: unknown key (did you mean 'observers'?); known here: treename, input, selection, "
                 "test_time_selection, file_magic, branch_magic, new_variables, preprocess, "
                 "inputs, labels, targets, observers, "
                 "monitor_variables, weights, bucketing"

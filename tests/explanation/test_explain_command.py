@@ -19,7 +19,11 @@ from partt.data.config.labels import Labels
 from partt.data.config.sections import GroupSection
 from partt.data.files.tables import write_table
 from partt.errors import ConfigError, DataError
+from partt.explanation import explanation_page
 from partt.explanation.explain import ExplainLimits, explain
+from partt.explanation.explanation_page import draw_figures
+from partt.pages.style import house_style
+from partt.tagger.ensemble import Ensemble
 from partt.tagger.tagger_file import save_tagger
 from small_networks import make_tagger
 
@@ -65,7 +69,9 @@ def hostile():
 
 @pytest.fixture(scope="module")
 def explained(folder, jets, hostile):
-    return explain(hostile, jets, out=folder / "page", limits=LIMITS, command="partt explain <b>x</b>")
+    with pytest.MonkeyPatch.context() as patch:  # one figure: all take ten seconds
+        patch.setattr(explanation_page, "draw_figures", lambda found: list(draw_figures(found))[:1])
+        return explain(hostile, jets, out=folder / "page", limits=LIMITS, command="partt explain <b>x</b>")
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +90,17 @@ def test_the_folder_has_every_number(page, explained):
     assert explained.left_out == {}
     for name in found["about"]["files"]:
         assert (page.parent / name).stat().st_size > 0
-    assert {"figures/importance.pdf", "figures/heads.png", "jets/jet_1.pdf"} <= set(found["about"]["files"])
+    assert set(found["about"]["files"]) == {
+        "explanation.html",
+        "figures/importance.pdf",
+        "figures/importance.png",
+    }
+
+
+def test_every_result_has_its_figure(explained):
+    with house_style():
+        names = [drawing.name for drawing in draw_figures(explained)]
+    assert names == ["importance", "gradients", "heads", "attended", "subjets", "ablation", "embedding"]
 
 
 def test_the_same_jets_give_the_same_numbers(hostile, jets, explained):
@@ -182,7 +198,7 @@ def test_what_a_network_cannot_give_is_left_out_with_a_word(jets):
     found = explain(make_tagger("pfn", "jetclass_full"), jets, limits=LIMITS)
     assert found.attention is None
     assert found.ablations is None
-    assert found.left_out == {"attention, ablation of heads and blocks": "a pfn has no attention"}
+    assert found.left_out == {"attention, ablation of heads and blocks": "a pfn does not give its attention"}
     assert found.gradients is not None
     assert found.embedding is not None
     assert len(found.displays) == 3 + 4
@@ -211,7 +227,8 @@ def test_show_draws_jets_and_names_what_is_wrong(tmp_path, jets, capsys, monkeyp
     assert main(["show", "small.safetensors", jets, "--entry", "7"]) == 0
     assert capsys.readouterr().out.split() == ["jets_7.png", "jets_7.pdf"]
     assert (tmp_path / "jets_7.png").read_bytes().startswith(b"\x89PNG")
-    assert main(["show", "small.safetensors", jets, "--entry", "7"]) == 2  # it is there already
+    (tmp_path / "jets_7.pdf").write_text("mine")
+    assert main(["show", "small.safetensors", jets, "--entry", "7"]) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert main(["show", "small.safetensors", jets, "--entry", "130"]) == 3
     assert "has no entry 130: it has 130, from 0" in capsys.readouterr().err
@@ -226,6 +243,8 @@ def test_show_draws_jets_and_names_what_is_wrong(tmp_path, jets, capsys, monkeyp
 
 
 def test_wrong_arguments_are_named(tmp_path, jets, hostile):
+    with pytest.raises(ConfigError, match="ensemble of 2 x pfn: its members .* one by one"):
+        explain(Ensemble((make_tagger("pfn"), make_tagger("pfn"))), jets)
     with pytest.raises(ConfigError, match="no input 'part_dzer'"):
         explain(make_tagger("pfn"), jets, groups={"some": ["part_dzer"]})
     unlabelled = {name: column for name, column in make_jets(5).items() if not name.startswith("label_")}

@@ -51,7 +51,7 @@ def test_gradients_of_a_linear_network_are_weights_times_differences():
     jets = packed_jets([3, 5, 1, 8, 6], num_features=4)
     network = Network("linear", LinearBackbone(Record(), 4), jets.shape, {"classes": 3}).double().eval()
     labels = np.array([1, 2, 0, 1, 0])
-    background = take_inputs([jets], np.flatnonzero(labels == 0))
+    background = take_inputs(jets, np.flatnonzero(labels == 0))
     found = attribute(log_ratio(network, labels, [0]), jets, mean_baseline(background))
     weights = network.heads["classes"].output.weight.detach().numpy()
     rows = jet_of_row(jets.main.offsets).numpy()
@@ -80,7 +80,7 @@ def test_gradients_of_the_shipped_tagger_are_complete(tagger):
     files = [str(path) for path in sample_files() if path.name.startswith(("TTBar_", "ZJets", "HToBB"))]
     jets = read_jets(tagger, files, max_jets=12, further=lambda info: ())
     inputs = pack(tagger.data_config, jets.variables).inputs
-    background = take_inputs([inputs], np.flatnonzero(jets.labels == 0))
+    background = take_inputs(inputs, np.flatnonzero(jets.labels == 0))
     found = attribute(log_ratio(tagger.network, jets.labels, [0]), inputs, mean_baseline(background))
     assert len(found.errors) == 12
     assert found.errors.max() < TOLERANCE

@@ -20,7 +20,7 @@ CASES = {
     "part": "jetclass_full",
     "part_plain": "jetclass_kin",
     "part_xs": "jetclass_kinpid",
-    "slim_xs": "jetclass_full",
+    "slim_s": "jetclass_full",
     "slim_m": "jetclass_kin",
     "pfn": "jetclass_full",
     "pcnn": "jetclass_kin",

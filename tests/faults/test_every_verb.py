@@ -37,6 +37,7 @@ from partt.cli.main import main
 from partt.data.files.tables import inspect_file
 from partt.evaluation import report
 from partt.evaluation.figures.confusion import draw_confusion
+from partt.explanation import explanation_page
 from partt.exporting import export as export_module
 from partt.exporting.tracing import DEFAULT_OPSET
 from partt.jobs import folder_lock
@@ -78,6 +79,11 @@ VERBS = {
     "train": Verb(TRAIN, RUN, pause=CHECKPOINT, continues=True, limit=20_000, locks="out/lock", refused=2),
     "predict": Verb(PREDICT, ("jets_0.root", "jets_1.root", "predict.json"), continues=True),
     "evaluate": Verb("evaluate scores.root --out out", REPORT),
+    "explain": Verb(
+        "explain tagger.safetensors jets_0.root --out out --threads 1",
+        ("explanation.json", "explanation.html", "figures/importance.pdf"),
+    ),
+    "show": Verb("show tagger.safetensors jets_0.root --entry 1 --out out", ("jets_0_1.png", "jets_0_1.pdf")),
     "export": Verb(
         "export tagger.safetensors --inputs standardised --out out/a.onnx", ("a.onnx", "preprocess.json")
     ),
@@ -100,7 +106,8 @@ WORKERS = {
     "train": "test_a_killed_reader",
     "predict": "tests/prediction/test_dask.py::test_a_killed_worker_changes_nothing",
     "demo": "its workers are those of simulate and train",
-    **dict.fromkeys(("evaluate", "export", "convert", "import-weaver", "export-weaver"), "starts no process"),
+    **dict.fromkeys(("evaluate", "explain", "show", "export", "convert"), "starts no process"),
+    **dict.fromkeys(("import-weaver", "export-weaver"), "starts no process"),
 }
 
 
@@ -143,6 +150,8 @@ def quick(monkeypatch, inputs, request):
     monkeypatch.setattr(
         report, "draw_figures", lambda found, _epochs: [draw_confusion(found.main.classification)]
     )
+    figures = explanation_page.draw_figures
+    monkeypatch.setattr(explanation_page, "draw_figures", lambda found: list(figures(found))[:1])
     commands = demo.demo_commands
 
     def short(out):

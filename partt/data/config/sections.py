@@ -165,7 +165,7 @@ class Variable(Record):
     name: Name
     """a branch, or one of new_variables"""
     subtract_by: float | None = None
-    """null: the variable is neither scaled nor clipped"""
+    """null: the variable is neither scaled nor clipped; the numbers after it may be null, too"""
     multiply_by: float = 1
     """(variable - subtract_by) * multiply_by"""
     clip_min: float = -5
@@ -184,7 +184,10 @@ class Variable(Record):
             raise ValueError(f"should be a name or [{', '.join(keys)}], found {value!r}")
         if len(values) > len(keys):
             raise ValueError(f"{len(values)} entries, but there are only {', '.join(keys)}")
-        return {**dict(zip(keys, values, strict=False)), "is_bare": len(values) == 1}
+        given = dict(zip(keys, values, strict=False))
+        if given.get("subtract_by") is None:  # the others are not used
+            given = {key: item for key, item in given.items() if key == "subtract_by" or item is not None}
+        return {**given, "is_bare": len(values) == 1}
 
     @model_validator(mode="after")
     def _check_clip(self) -> "Variable":

@@ -9,6 +9,7 @@ from matplotlib.offsetbox import AnchoredOffsetbox, HPacker, TextArea
 from partt.errors import ConfigError
 from partt.pages.drawing import Drawing
 from partt.pages.names import check_name
+from partt.pages.style import arrange
 
 HEIGHT = 0.36  # inches
 SPECIAL = "$\\{}^_%"  # what mathematics in matplotlib would interpret
@@ -25,8 +26,7 @@ def check_label(label: str) -> None:
 def labelled(drawing: Drawing, label: str) -> Drawing:
     """Add a strip with the label above a figure; what is below keeps its size and place."""
     figure = drawing.figure
-    figure.draw_without_rendering()  # the layout is known only now
-    figure.set_layout_engine("none")
+    arrange(figure)
     height = figure.get_figheight()
     part = height / (height + HEIGHT)  # of the new height
     for axes in figure.axes:

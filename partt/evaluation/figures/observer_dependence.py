@@ -77,7 +77,8 @@ def _set_ranges(upper: Any, lower: Any, signal: BinnedEfficiency, background: Bi
     rejections = _rejections(background)
     if len(rejections):
         lower.set_yscale("log")
-        lower.set_ylim(max(0.8, rejections.min() / 3), rejections.max() * 4)
+        decades = np.floor(np.log10(rejections.min() / 1.5)), np.ceil(np.log10(rejections.max() * 2.5))
+        lower.set_ylim(10 ** max(decades[0], 0.0), 10 ** decades[1])  # two labels or more
         lower.yaxis.set_minor_formatter(NullFormatter())
     else:
         lower.set_ylim(1, 10)

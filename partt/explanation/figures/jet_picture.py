@@ -15,6 +15,7 @@ from matplotlib.patches import Circle, Polygon
 
 from partt.atomic_files import refuse_foreign
 from partt.explanation.jet_display import JetDisplay, strongest_links
+from partt.jobs.output_folder import writing_to
 from partt.pages.style import house_style, plain, save_figure
 from partt.scores.passing import Floats
 
@@ -24,6 +25,7 @@ KIND_COLOURS = {
 }  # fmt: skip
 OTHER_COLOUR = "#717581"
 RADIUS = 0.8
+MAKER = "partt show"  # in the metadata of the pictures
 MIN_REACH = 0.2  # of the axes
 MAX_BARS = 12
 
@@ -57,14 +59,17 @@ def draw_jet(jet: JetDisplay) -> Figure:
 
 
 def write_pictures(jets: Sequence[JetDisplay], folder: Path, *, overwrite: bool) -> list[Path]:
-    """Write each jet as PNG and PDF; return the paths. Existing files are replaced only with `overwrite`."""
+    """Write each jet as PNG and PDF; return the paths.
+
+    Files that were not made by `partt show` are replaced only with `overwrite`.
+    """
     names = [f"{Path(jet.file).stem}_{jet.entry}" for jet in jets]
     paths = [folder / f"{name}.{suffix}" for name in names for suffix in ("png", "pdf")]
     for path in paths:
-        refuse_foreign(path, "this command", lambda _: False, overwrite=overwrite)
-    with house_style():
+        refuse_foreign(path, MAKER, lambda path: MAKER.encode() in path.read_bytes(), overwrite=overwrite)
+    with writing_to(folder, paths), house_style():
         for jet, name in zip(jets, names, strict=True):
-            save_figure(draw_jet(jet), folder, name)
+            save_figure(draw_jet(jet), folder, name, MAKER)
     return paths
 
 
