@@ -11,7 +11,7 @@ from partt.atomic_files import staged_files, write_text
 from partt.evaluation.corrections import to_correctionlib
 from partt.evaluation.figures.calibration import draw_calibration
 from partt.evaluation.figures.confusion import draw_confusion
-from partt.evaluation.figures.discriminants import draw_discriminants
+from partt.evaluation.figures.discriminant_spectra import draw_discriminants
 from partt.evaluation.figures.experiment_label import labelled
 from partt.evaluation.figures.mass import draw_mass
 from partt.evaluation.figures.observer_dependence import draw_dependence

@@ -159,6 +159,7 @@ def test_a_user_error_is_one_message(tmp_path, capsys):
     write_table(tmp_path / "unlabelled.root", {n: c for n, c in table.items() if not n.startswith("label_")})
     cases = [
         ([path, "--signal", "Hcc"], 2, "no class 'Hcc'"),
+        ([path, "--label", "CMS $x$"], 2, "should be plain text, like 'CMS Simulation Preliminary'"),
         ([path, "--compare", "scores.root"], 2, "should be NAME=SCORES"),
         ([path, "--name", "A", "--compare", f"A={path}"], 2, "two models are called 'A'"),
         ([path, "--compare", f"scores={path}"], 2, "two models are called 'scores'"),

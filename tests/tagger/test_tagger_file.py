@@ -121,7 +121,7 @@ def rewritten(path, change):
     header = json.loads(metadata["partt"])
     change(header, tensors)
     text = json.dumps(header)
-    metadata = {"partt": text, "sha256": tagger_file._sha256(text, tensors)}
+    metadata = {"partt": text, "sha256": tagger_file.tensors_sha256(text, tensors)}
     path.write_bytes(safetensors.torch.save(tensors, metadata))
 
 

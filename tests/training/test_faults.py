@@ -40,7 +40,7 @@ def wait_for(condition, seconds=30.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
-        time.sleep(0.002)
+        time.sleep(0.01)
 
 
 # --- numbers ---
