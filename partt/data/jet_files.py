@@ -7,12 +7,12 @@ of jets and whose entries are events; every jet has the number of its event.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from partt.config import did_you_mean
-from partt.data.config.data_config import DataConfig
 from partt.data.config.input_map import InputMap, Link
 from partt.data.files.info import FileInfo, is_number_type, make_chunks, share_offsets
 from partt.data.files.lists import InputFile
@@ -22,6 +22,9 @@ from partt.data.formulas.expressions import evaluate, parse_formula
 from partt.data.jagged import AnyColumn, Column, Jagged, Nested
 from partt.data.linking import LinkedRows, LinkError, arranged, by_indices, by_references, by_table
 from partt.errors import ConfigError, DataError, ParttError
+
+if TYPE_CHECKING:  # evaluation, which reads files of events, does without torch
+    from partt.data.config.data_config import DataConfig
 
 Ints = npt.NDArray[np.int64]
 
@@ -55,7 +58,7 @@ class JetRows:
     entries: Ints  # (N,)
 
 
-def open_jets(file: InputFile, config: DataConfig, max_chunk: int = MAX_CHUNK) -> FileInfo:
+def open_jets(file: InputFile, config: "DataConfig", max_chunk: int = MAX_CHUNK) -> FileInfo:
     """Return what a file holds, seen through the input map of the config if there is one.
 
     The tree is that of the file argument, or else that of the map or the config.

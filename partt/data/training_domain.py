@@ -5,15 +5,17 @@ Axes: N jets, T particles.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Field
 
 from partt.config import Record
-from partt.data.config.data_config import DataConfig
 from partt.data.jagged import Array, Jagged
-from partt.data.variables import Variables
+
+if TYPE_CHECKING:  # evaluation, which reads counts of jets outside, does without torch
+    from partt.data.config.data_config import DataConfig
+    from partt.data.variables import Variables
 
 QUANTILES = (0.0, 0.001, 0.01, 0.16, 0.5, 0.84, 0.99, 0.999, 1.0)
 LOW, MEDIAN, HIGH = 1, 4, 7  # positions of 0.1 %, 50 % and 99.9 %
@@ -45,7 +47,7 @@ class Excess:
         return self.num_outside / max(self.num_values, 1)
 
 
-def domain_values(config: DataConfig, variables: Variables) -> dict[str, Array]:
+def domain_values(config: "DataConfig", variables: "Variables") -> dict[str, Array]:
     """Return the values of jets that a domain is about, by name; NaN and infinite values are left out."""
     values: dict[str, Array] = {}
     if config.collections and config.momenta is not None:
