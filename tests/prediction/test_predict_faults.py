@@ -36,7 +36,7 @@ FORK = multiprocessing.get_context("fork")  # importing torch in a new process t
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(opened_files, "CHUNK_ENTRIES", 10)
+    monkeypatch.setattr(opened_files, "CHUNK_ENTRIES", 11)
 
 
 @pytest.fixture(scope="module")
