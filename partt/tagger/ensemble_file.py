@@ -13,7 +13,6 @@ import numpy as np
 import safetensors.torch
 import torch
 from pydantic import Field, ValidationError
-from safetensors import SafetensorError, safe_open
 
 from partt.atomic_files import atomic_path, refuse_foreign
 from partt.config import Record
@@ -22,7 +21,7 @@ from partt.model.network_file import NetworkFile
 from partt.tagger import onnx_file, tagger_file
 from partt.tagger.ensemble import Ensemble, make_ensemble
 from partt.tagger.tagger import Tagger
-from partt.tagger.tagger_file import read_tensors, sorted_keys, tensors_sha256
+from partt.tagger.tagger_file import MAX_HEADER_BYTES, read_tensors, sorted_keys, tensors_sha256
 
 KEY = "partt_ensemble"  # of the header, in the metadata
 MAX_MEMBERS = 100
@@ -77,11 +76,15 @@ def ensemble_bytes(ensemble: Ensemble) -> bytes:
 
 def is_ensemble(path: Path) -> bool:
     """Return whether a file is that of an ensemble."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return KEY in (file.metadata() or {})
-    except (OSError, SafetensorError):
+    if not path.is_file():  # opening a pipe would wait
         return False
+    try:
+        with path.open("rb") as file:
+            header_bytes = int.from_bytes(file.read(8), "little")
+            header = file.read(header_bytes) if header_bytes <= MAX_HEADER_BYTES else b""
+    except OSError:
+        return False
+    return f'"{KEY}"'.encode() in header
 
 
 def read_ensemble(path: Path, network_file: NetworkFile | None = None) -> Ensemble:

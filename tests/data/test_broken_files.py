@@ -191,7 +191,7 @@ def test_two_trees(tmp_path: Path) -> None:
     with uproot.recreate(path) as file:
         for i, name in enumerate(("events", "runs")):
             file.mktree(name, {"jet_pt": "float32"}).extend({"jet_pt": np.full(2, i, np.float32)})
-    assert_data_error(path, r"has 2 trees \(events, runs\); set `treename`")
+    assert_data_error(path, r"has 2 trees \(events, runs\); name one, with --tree or as FILE.root:TREE")
     assert read_columns(str(path), ["jet_pt"], tree="runs")["jet_pt"].tolist() == [1, 1]
     with pytest.raises(DataError, match="has no tree 'jets'; trees in the file: events, runs"):
         inspect_file(str(path), tree="jets")

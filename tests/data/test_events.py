@@ -88,8 +88,8 @@ def test_no_events_and_fixed_sizes():
         ),
         (lambda a: a.part_px, "must be an awkward array of records"),
         (
-            lambda a: ak.with_field(a, ak.mask(a.jet_pt, a.jet_pt < 0), "jet_pt"),
-            "jet_pt of the events has missing values",
+            lambda a: ak.with_field(a, ak.mask(a.part_px, a.part_px < 0), "part_px"),
+            "part_px of the events has missing values",
         ),
         (
             lambda a: ak.zip({"a": a, "b": a}, depth_limit=1),

@@ -252,7 +252,7 @@ def check_outputs(found, *, draw: bool) -> None:
                 drawing.figure.draw_without_rendering()
                 json.dumps(drawing.hover, allow_nan=False)
                 figures.append((drawing, "data:,"))
-    about = {"when": "", "command": "", "weights": None, "versions": {"partt": ""}}
+    about = {"when": "", "command": "", "weights": None, "explanation": None, "versions": {"partt": ""}}
     assert "<script>alert" not in render(found, figures, about)
 
 
@@ -309,7 +309,7 @@ def test_fifty_classes_end_within_seconds(tmp_path):
     )
     assert time.process_time() - start < 40
     assert len(found.table.columns) == 51
-    assert "figures show the first 12 classes" in (tmp_path / "report.html").read_text()
+    assert "figures show the 12 classes and discriminants with the most jets" in (tmp_path / "report.html").read_text()
 
 
 def test_sizes_are_bounded():

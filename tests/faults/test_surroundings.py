@@ -124,7 +124,11 @@ def test_evaluate_with_a_changed_predict_json(tmp_path, content):
 
     found = evaluate(path)
     json.loads(metrics_json(found, {}))
-    page = render(found, [], {"when": "", "command": "", "weights": None, "versions": {"partt": ""}})
+    page = render(
+        found,
+        [],
+        {"when": "", "command": "", "weights": None, "explanation": None, "versions": {"partt": ""}},
+    )
     page.encode("utf-8", "backslashreplace")
 
 

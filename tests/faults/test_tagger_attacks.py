@@ -40,7 +40,7 @@ def write(path, header, tensors):
     """Write a tagger file with the sha256 that belongs to its contents."""
     text = header if isinstance(header, str) else json.dumps(header)
     try:
-        sha256 = tagger_file._sha256(text, tensors)
+        sha256 = tagger_file.tensors_sha256(text, tensors)
     except TypeError:  # bfloat16 and the like, which numpy lacks
         sha256 = ""
     safetensors.torch.save_file(tensors, path, {"partt": text, "sha256": sha256})
