@@ -309,7 +309,10 @@ def test_fifty_classes_end_within_seconds(tmp_path):
     )
     assert time.process_time() - start < 40
     assert len(found.table.columns) == 51
-    assert "figures show the 12 classes and discriminants with the most jets" in (tmp_path / "report.html").read_text()
+    assert (
+        "figures show the 12 classes and discriminants with the most jets"
+        in (tmp_path / "report.html").read_text()
+    )
 
 
 def test_sizes_are_bounded():
