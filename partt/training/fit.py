@@ -108,10 +108,10 @@ def fit(
         for text in lr_notices(learner.network, job.recipe.optimizer):
             report(Notice(text))
         report(_started(learner, steps, state, size))
-    with MetricsLog(folder, state) if world.is_first else nullcontext() as log:
+    # torch may report a dead reader while the log is being closed, too
+    with dead_readers_reported(), MetricsLog(folder, state) if world.is_first else nullcontext() as log:
         run = _Run(job, learner, steps, folder, machine, log, jets, domain, report, should_stop)
-        with dead_readers_reported():
-            state, stopped = _train(run, state)
+        state, stopped = _train(run, state)
     if world.is_first and not stopped:
         draw_curves(read_metrics(folder.metrics, "epoch"), folder.curves)
     report(Ended(stopped, state.step, job.metric.name, state.best_value, state.best_epoch, folder.tagger))

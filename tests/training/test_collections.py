@@ -14,6 +14,7 @@ from partt.data.config.data_config import load_data_config
 from partt.data.jagged import to_awkward
 from partt.errors import ConfigError
 from partt.jet_inputs import InputShape, JetInputs
+from partt.model import registry
 from partt.model.grouping import jet_of_row
 from partt.model.network import Backbone, Embeddings
 from partt.model.registry import NetworkKind, register_network
@@ -72,12 +73,14 @@ class Sums(Backbone):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    register_network("sums", NetworkKind(SumsConfig, Sums))
     path = tmp_path_factory.mktemp("collections")
     for seed in range(2):
         write_events(path / f"{seed}.root", seed=seed)
     (path / "config.yaml").write_text(CONFIG)
-    return path
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_registered", {})  # not for the tests after these
+        register_network("sums", NetworkKind(SumsConfig, Sums))
+        yield path
 
 
 def recipe(folder, name: str = "sums", **changes) -> Recipe:
