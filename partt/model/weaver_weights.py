@@ -153,8 +153,11 @@ def read_weaver_file(path: str | Path) -> State:
             f"{path} is damaged, or contains more than tensors and could execute code; save only the state "
             "dict, with torch.save(model.state_dict(), file)"
         ) from error
-    except MemoryError:
-        raise
+    except MemoryError as error:
+        size = f"{Path(path).stat().st_size} bytes"
+        raise DataError(
+            f"{path}: reading these {size} takes more memory than there is; the file may be damaged"
+        ) from error
     except Exception as error:  # a broken file can make its reader raise anything
         detail = " ".join(str(error).split())[:300]
         raise DataError(f"cannot read {path} as a state dict: {detail}") from error
