@@ -6,7 +6,14 @@ machine affects both equally. A first epoch includes opening the files, and weav
 five batches; the second one is what a long run consists of. CPU time is that of the whole process, which
 other jobs on the machine hardly stretch.
 
-usage: python benchmarks/bench_training.py [--files GLOB] [--jets N] [--threads N] [--rounds N] [--json FILE]
+With `--processes N` it is partt alone that trains, in four ways that alternate: one thread, N threads, N
+processes of one thread (`partt train --processes N`), and N trainings of one thread side by side, which share
+nothing but the machine and so show the most that N processes could reach. The speed-up by the clock is what
+counts, on idle cores. That by CPU time, N x the CPU time of one thread / that of all processes, hardly
+depends on other jobs, but leaves out that processes wait for each other.
+
+usage: python benchmarks/bench_training.py [--files GLOB] [--jets N] [--threads N] [--processes N]
+       [--rounds N] [--json FILE]
 """
 
 import argparse
@@ -21,10 +28,14 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+
+from partt.jobs.local_ranks import run_ranks
 
 ROOT = Path(__file__).parents[1]
 FILES = str(ROOT.parent / "shared" / "reference" / "bench_jets" / "*.root")
@@ -70,11 +81,12 @@ def train_partt(files: list[Path]) -> Seconds:
 
     from partt.data.config.data_config import load_data_config
     from partt.data.files.lists import expand_files
+    from partt.training.distributed import connected, world_from_environment
     from partt.training.events import EpochEnded, Event, StepDone
     from partt.training.fit import Machine, fit
     from partt.training.job import open_job
     from partt.training.recipe import load_recipe
-    from partt.training.run_folder import locked_run_folder
+    from partt.training.run_folder import RunFolder
 
     num_jets = _num_jets(files)
     changes = [f"batch_size={BATCH_SIZE}", f"jets_per_epoch={num_jets}", "epochs=2"]
@@ -92,9 +104,13 @@ def train_partt(files: list[Path]) -> Seconds:
         expand_files([str(files[0].parent.with_name("val.root"))]),
     )
     job = open_job(recipe, load_data_config(recipe.data_config), train, validation, seed=1)
-    with tempfile.TemporaryDirectory() as out, locked_run_folder(out) as folder:
-        fit(job, folder, Machine(torch.device("cpu")), report=report)
-    return clock.times
+    world, device = world_from_environment(), torch.device("cpu")
+    with tempfile.TemporaryDirectory() as out, connected(world, device):
+        folder = RunFolder(Path(world.gather(out)[0]))
+        fit(job, folder, Machine(device, world), report=report)
+        every_rank = world.gather(clock.times)
+    cpu = [sum(times) for times in zip(*(rank["cpu"] for rank in every_rank), strict=True)]
+    return {"cpu": cpu, "wall": clock.times["wall"]}
 
 
 def train_weaver(files: list[Path]) -> Seconds:
@@ -153,12 +169,13 @@ TRAINERS = {"partt": train_partt, "weaver": train_weaver}
 
 
 def main() -> None:
-    """Alternate between the two, and print the table."""
+    """Alternate between the trainers, or between ways to use several cores, and print the table."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--files", default=FILES)
     parser.add_argument("--jets", type=int, default=1000, help="of an epoch (default: 1000)")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--processes", type=int, help="compare threads and processes, without weaver")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", choices=TRAINERS, help=argparse.SUPPRESS)
@@ -166,39 +183,107 @@ def main() -> None:
     if options.child:
         _run_child(options)
         return
-    results: dict[str, list[Seconds]] = {name: [] for name in TRAINERS}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "jets").mkdir()
-        num_jets = _num_jets(write_jets(options.files, options.jets, folder / "jets"))
-        shutil.copy(next((folder / "jets").iterdir()), folder / "val.root")  # is not measured
+        jets = folder / "jets"
+        jets.mkdir()
+        num_jets = _num_jets(write_jets(options.files, options.jets, jets))
+        shutil.copy(next(jets.iterdir()), folder / "val.root")  # is not measured
+        if options.processes:
+            ways = _ways(jets, options.processes)
+        else:
+            ways = {trainer: partial(_trained, trainer, jets, options.threads) for trainer in TRAINERS}
+        results: dict[str, list[Seconds]] = {way: [] for way in ways}
+        load = [os.getloadavg()[0]]
         for _ in range(options.rounds):
-            for trainer in TRAINERS:
-                results[trainer].append(_child(trainer, folder / "jets", options))
+            for way, measure in ways.items():
+                results[way].append(measure())
+            load.append(os.getloadavg()[0])
     if options.json:
-        options.json.write_text(json.dumps({"jets": num_jets, "seconds": results}, indent=2) + "\n")
-    _print_table(results, num_jets, options.threads)
+        found = {"jets": num_jets, "cores": os.cpu_count(), "load": load, "seconds": results}
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+    if options.processes:
+        _print_speed_ups(results, num_jets, options.processes)
+    else:
+        _print_table(results, num_jets, options.threads)
+
+
+def _ways(folder: Path, num: int) -> dict[str, Callable[[], Seconds]]:
+    """Return what to measure with several cores."""
+
+    def side_by_side() -> Seconds:
+        children = [_start("partt", folder, 1) for _ in range(num)]
+        runs = [_ended(child) for child in children]
+        cpu, wall = (
+            [statistics.mean(times) for times in zip(*(run[clock] for run in runs), strict=True)]
+            for clock in ("cpu", "wall")
+        )
+        return {"cpu": cpu, "wall": [seconds / num for seconds in wall]}  # of the jets of one training
+
+    return {
+        "1 thread": partial(_trained, "partt", folder, 1),
+        f"{num} threads": partial(_trained, "partt", folder, num),
+        f"{num} processes": partial(_trained, "partt", folder, 1, num),
+        f"{num} trainings side by side": side_by_side,
+    }
 
 
 def _run_child(options: argparse.Namespace) -> None:
-    import torch
+    """Train, in as many processes as asked for; the first one prints the times."""
 
-    logging.disable()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(options.threads)
-    files = sorted(Path(options.files).glob("*.root"))
-    print(json.dumps(TRAINERS[options.child](files)))
+    def work() -> int:
+        import torch
+
+        logging.disable()
+        warnings.simplefilter("ignore")
+        torch.set_num_threads(options.threads)
+        files = sorted(Path(options.files).glob("*.root"))
+        print(json.dumps(TRAINERS[options.child](files)), flush=True)
+        return 0
+
+    if options.processes:
+        ended = run_ranks(options.processes, options.threads, work)
+        if ended.exit_code:
+            sys.exit(ended.message or ended.exit_code)
+    else:
+        work()
 
 
-def _child(trainer: str, folder: Path, options: argparse.Namespace) -> Seconds:
-    environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads))
+def _trained(trainer: str, folder: Path, threads: int, processes: int = 0) -> Seconds:
+    return _ended(_start(trainer, folder, threads, processes))
+
+
+def _start(trainer: str, folder: Path, threads: int, processes: int = 0) -> "subprocess.Popen[str]":
+    environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     command = [sys.executable, __file__, "--child", trainer, "--files", str(folder)]
-    command += ["--threads", str(options.threads)]
-    child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    command += ["--threads", str(threads), "--processes", str(processes)]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def _ended(child: "subprocess.Popen[str]") -> Seconds:
+    output, errors = child.communicate()
     if child.returncode:
-        sys.exit(child.stderr)
-    seconds: Seconds = json.loads(child.stdout.splitlines()[-1])
+        sys.exit(errors)
+    seconds: Seconds = json.loads(output.splitlines()[-1])
     return seconds
+
+
+def _print_speed_ups(results: dict[str, list[Seconds]], num_jets: int, num: int) -> None:
+    table = Table("second epoch", title=f"{num_jets} jets, batch {BATCH_SIZE}, {os.cpu_count()} cores")
+    for heading in ("jets/s", "speed-up", "by CPU time"):
+        table.add_column(heading, justify="right")
+
+    def second(name: str, clock: str) -> float:
+        return statistics.median(run[clock][1] for run in results[name])
+
+    for name in results:
+        cores = 1 if name == "1 thread" else num
+        by_clock = second("1 thread", "wall") / second(name, "wall")
+        by_cpu = cores * second("1 thread", "cpu") / second(name, "cpu")
+        table.add_row(name, f"{num_jets / second(name, 'wall'):.1f}", f"{by_clock:.2f}", f"{by_cpu:.2f}")
+    Console().print(table)
 
 
 def _print_table(results: dict[str, list[Seconds]], num_jets: int, threads: int) -> None:

@@ -139,7 +139,10 @@ def run(options: argparse.Namespace) -> int:
     if options.processes == 1:
         return _train(options)
     if "WORLD_SIZE" in os.environ:
-        raise ConfigError("--processes starts its processes itself: leave it out, or torchrun (WORLD_SIZE is set)")
+        raise ConfigError(
+            "--processes starts its processes itself, but torchrun has done so (WORLD_SIZE is set): leave "
+            "one of them out"
+        )
     ended = run_ranks(
         options.processes,
         options.threads or 1,

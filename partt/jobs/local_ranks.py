@@ -87,7 +87,7 @@ def _run_rank(
     if rank:
         for descriptor in (1, 2):
             os.dup2(kept.fileno(), descriptor)
-        sys.stdout = sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: PTH123, SIM115
+        sys.stdout = sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     with stop_on_signal():
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         # Whatever ends the parent is a request to save and stop.
@@ -131,8 +131,11 @@ def _outcome(ranks: Sequence[ForkProcess], order: Sequence[int], kept: Sequence[
         return RanksEnded(codes[0])  # the first process has told the user
     failed = next((rank for rank in order if codes[rank] not in {0, STOPPED, LOST}), None)
     if failed is None:
-        message = "the processes of this run have lost each other; --resume continues from the last checkpoint"
-        return RanksEnded(OutputError.exit_code, f"partt: error: {message}")
+        return RanksEnded(
+            OutputError.exit_code,
+            "partt: error: the processes of this run have lost each other; --resume continues from the last "
+            "checkpoint",
+        )
     if codes[failed] > 0:
         kept[failed].seek(0)
         return RanksEnded(codes[failed], kept[failed].read().decode(errors="replace").rstrip())

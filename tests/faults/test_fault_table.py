@@ -81,7 +81,8 @@ TRAINING = {
     "data/dataset: a_dead_worker_is_a_clear_error",
     "two runs in one folder": "training/fit: two_runs_in_one_folder",
     "two ranks: one killed": "training/distributed: torchrun_and_a_dead_process_ends_all; "
-    "faults/servers: a_dead_process_is_one_line_for_the_others",
+    "faults/servers: a_dead_process_is_one_line_for_the_others; "
+    "training/processes: a_killed_process_ends_all_with_one_line, a_killed_parent_is_a_request_to_stop",
     "two ranks: unequal data": "training/distributed: shares_are_equal_although_jets_do_not_divide",
 }
 PREDICTION = {
@@ -131,7 +132,8 @@ FOUND_IN_USE = {
     "files that partt did not make": "faults/foreign_files: training_replaces_no_file_of_the_user, random_attacks; "
     "faults/signals: a_lock_of_somebody_else_is_left_alone",
     "SIGTERM and SIGHUP to all processes": "faults/signals: a_signal_to_the_process_group_saves_and_resumes, "
-    "the_command_saves_when_its_process_group_is_signalled, torchrun_saves_when_every_process_is_signalled",
+    "the_command_saves_when_its_process_group_is_signalled, torchrun_saves_when_every_process_is_signalled; "
+    "training/processes: a_signal_saves_and_a_resume_is_exact",
     "| head": "faults/pipes: training_outlasts_its_reader, prediction_outlasts_its_reader, the_exit_code_of_check_stays",
     "negative, zero and huge weights, empty bins": "faults/evaluate_attacks: "
     "unusual_weights_and_bins_have_a_report, weights_without_a_sum_are_one_line",
