@@ -126,6 +126,18 @@ def open_and_index(
     return source, index
 
 
+def read_on(batches: Iterator[Any], num_jets: int, found: Found, name: str) -> None:
+    """Read jets, and note the memory after every twentieth of them."""
+    memory = []
+    num_batches = num_jets // BATCH_SIZE
+    with measured(found, name):
+        for number in range(num_batches):
+            next(batches)
+            if number % (num_batches // 20) == 0:
+                memory.append(round(memory_mb()))
+    found[name] |= {"jets": num_batches * BATCH_SIZE, "memory_mb": memory}
+
+
 def measure_scale(folder: Path) -> Found:
     """Read some units of all jets: from the start, and from 90 % of a pass."""
     from partt.data.reading.batches import training_batches
@@ -136,13 +148,7 @@ def measure_scale(folder: Path) -> Found:
     with measured(found, "first batch"):
         batches = training_batches(source, index, batch_size=BATCH_SIZE, seed=1, num_workers=1)
         next(batches)
-    memory = []
-    with measured(found, "streaming"):
-        for number in range(1, STREAMED_JETS // BATCH_SIZE + 1):
-            next(batches)
-            if number % (STREAMED_JETS // BATCH_SIZE // 10) == 0:
-                memory.append(round(memory_mb()))
-    found["streaming"] |= {"jets": STREAMED_JETS, "memory_mb_over_time": memory}
+    read_on(batches, STREAMED_JETS, found, "streaming")
     batches.close()
     with measured(found, "first batch at 90 % of a pass"):
         first = index.num_jets * 9 // 10 // BATCH_SIZE
@@ -166,9 +172,7 @@ def measure_passes(folder: Path, *, cached: bool) -> Found:
     source, index = open_and_index(_names(folder / "small"), found, folder / "cache" if cached else None)
     batches = training_batches(source, index, batch_size=BATCH_SIZE, seed=1, num_workers=1)
     for number in range(1, (3 if cached else 1) * NUM_PASSES + 1):
-        with measured(found, f"pass {number}"):
-            for _ in range(index.num_jets // BATCH_SIZE):
-                next(batches)
+        read_on(batches, index.num_jets, found, f"pass {number}")
     return found
 
 
@@ -232,10 +236,10 @@ def _print_table(results: dict[str, Any]) -> None:
         for name, values in found.items():
             if not isinstance(values, dict):
                 continue
-            jets = values.get("jets") or (found["jets"] if name.startswith(("index", "pass")) else None)
+            jets = found["jets"] if name == "index" else values.get("jets")
             rate = "" if jets is None else f"{jets / values['seconds']:,.0f}"
-            memory = values.get("memory_mb_over_time") or [values["memory_mb"]]
-            shown = f"{min(memory):,} - {max(memory):,}" if len(memory) > 1 else f"{memory[0]:,}"
+            memory = values["memory_mb"]
+            shown = f"{memory:,}" if isinstance(memory, int) else f"{min(memory):,} - {max(memory):,}"
             table.add_row(
                 f"  {name}", f"{values['seconds']:.1f}", f"{values['cpu_seconds']:.1f}", rate, shown
             )

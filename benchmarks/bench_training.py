@@ -13,7 +13,7 @@ counts, on idle cores. That by CPU time, N x the CPU time of one thread / that o
 depends on other jobs, but leaves out that processes wait for each other.
 
 usage: python benchmarks/bench_training.py [--files GLOB] [--jets N] [--threads N] [--processes N]
-       [--rounds N] [--json FILE]
+       [--batch N] [--rounds N] [--json FILE]
 """
 
 import argparse
@@ -40,7 +40,6 @@ from partt.jobs.local_ranks import run_ranks
 ROOT = Path(__file__).parents[1]
 FILES = str(ROOT.parent / "shared" / "reference" / "bench_jets" / "*.root")
 RECIPE = "jetclass_part_full"
-BATCH_SIZE = 128
 EPOCHS = ("first epoch", "second epoch")
 Seconds = dict[str, list[float]]  # "cpu" and "wall", of each epoch
 
@@ -75,7 +74,7 @@ class Clock:
             self.times[name].append(now - self._started[name])
 
 
-def train_partt(files: list[Path]) -> Seconds:
+def train_partt(files: list[Path], batch_size: int) -> Seconds:
     """Train for two epochs; validation is not measured."""
     import torch
 
@@ -88,8 +87,8 @@ def train_partt(files: list[Path]) -> Seconds:
     from partt.training.recipe import load_recipe
     from partt.training.run_folder import RunFolder
 
-    num_jets = _num_jets(files)
-    changes = [f"batch_size={BATCH_SIZE}", f"jets_per_epoch={num_jets}", "epochs=2"]
+    num_jets = _num_jets(files, batch_size)
+    changes = [f"batch_size={batch_size}", f"jets_per_epoch={num_jets}", "epochs=2"]
     recipe = load_recipe(RECIPE, changes)
     clock = Clock()
 
@@ -113,7 +112,7 @@ def train_partt(files: list[Path]) -> Seconds:
     return {"cpu": cpu, "wall": clock.times["wall"]}
 
 
-def train_weaver(files: list[Path]) -> Seconds:
+def train_weaver(files: list[Path], batch_size: int) -> Seconds:
     """Train for two epochs with weaver's loader, network, optimizer and loop."""
     import torch
     from torch.utils.data import DataLoader
@@ -146,9 +145,9 @@ def train_weaver(files: list[Path]) -> Seconds:
     clock = Clock()
     groups = {path.stem: [str(path)] for path in files}
     dataset = SimpleIterDataset(
-        groups, str(config), batch_size=BATCH_SIZE, for_training=True, fetch_step=1, name="train"
+        groups, str(config), batch_size=batch_size, for_training=True, fetch_step=1, name="train"
     )
-    loader = DataLoader(dataset, batch_size=BATCH_SIZE, drop_last=True, num_workers=0)
+    loader = DataLoader(dataset, batch_size=batch_size, drop_last=True, num_workers=0)
     for epoch in range(2):
         loss = torch.nn.CrossEntropyLoss()
         train_classification(
@@ -159,10 +158,10 @@ def train_weaver(files: list[Path]) -> Seconds:
     return clock.times
 
 
-def _num_jets(files: list[Path]) -> int:
+def _num_jets(files: list[Path], batch_size: int) -> int:
     from partt.data.files.tables import inspect_file
 
-    return sum(inspect_file(str(path)).num_entries for path in files) // BATCH_SIZE * BATCH_SIZE
+    return sum(inspect_file(str(path)).num_entries for path in files) // batch_size * batch_size
 
 
 TRAINERS = {"partt": train_partt, "weaver": train_weaver}
@@ -175,7 +174,10 @@ def main() -> None:
     parser.add_argument("--files", default=FILES)
     parser.add_argument("--jets", type=int, default=1000, help="of an epoch (default: 1000)")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--processes", type=int, help="compare threads and processes, without weaver")
+    parser.add_argument(
+        "--processes", type=int, default=0, help="compare threads and processes, without weaver"
+    )
+    parser.add_argument("--batch", type=int, default=128, help="jets of a step (default: 128)")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", choices=TRAINERS, help=argparse.SUPPRESS)
@@ -187,12 +189,12 @@ def main() -> None:
         folder = Path(name)
         jets = folder / "jets"
         jets.mkdir()
-        num_jets = _num_jets(write_jets(options.files, options.jets, jets))
+        num_jets = _num_jets(write_jets(options.files, options.jets, jets), options.batch)
         shutil.copy(next(jets.iterdir()), folder / "val.root")  # is not measured
         if options.processes:
-            ways = _ways(jets, options.processes)
+            ways = _ways(jets, options)
         else:
-            ways = {trainer: partial(_trained, trainer, jets, options.threads) for trainer in TRAINERS}
+            ways = {trainer: partial(_trained, trainer, jets, options) for trainer in TRAINERS}
         results: dict[str, list[Seconds]] = {way: [] for way in ways}
         load = [os.getloadavg()[0]]
         for _ in range(options.rounds):
@@ -200,19 +202,29 @@ def main() -> None:
                 results[way].append(measure())
             load.append(os.getloadavg()[0])
     if options.json:
-        found = {"jets": num_jets, "cores": os.cpu_count(), "load": load, "seconds": results}
+        found = {
+            "jets": num_jets,
+            "batch": options.batch,
+            "cores": os.cpu_count(),
+            "load": load,
+            "seconds": results,
+        }
         options.json.write_text(json.dumps(found, indent=2) + "\n")
     if options.processes:
-        _print_speed_ups(results, num_jets, options.processes)
+        _print_speed_ups(results, num_jets, options)
     else:
-        _print_table(results, num_jets, options.threads)
+        _print_table(results, num_jets, options)
 
 
-def _ways(folder: Path, num: int) -> dict[str, Callable[[], Seconds]]:
+def _ways(folder: Path, options: argparse.Namespace) -> dict[str, Callable[[], Seconds]]:
     """Return what to measure with several cores."""
+    num = options.processes
+
+    def changed(**changes: int) -> argparse.Namespace:
+        return argparse.Namespace(**{**vars(options), "threads": 1, "processes": 0, **changes})
 
     def side_by_side() -> Seconds:
-        children = [_start("partt", folder, 1) for _ in range(num)]
+        children = [_start("partt", folder, changed()) for _ in range(num)]
         runs = [_ended(child) for child in children]
         cpu, wall = (
             [statistics.mean(times) for times in zip(*(run[clock] for run in runs), strict=True)]
@@ -221,9 +233,9 @@ def _ways(folder: Path, num: int) -> dict[str, Callable[[], Seconds]]:
         return {"cpu": cpu, "wall": [seconds / num for seconds in wall]}  # of the jets of one training
 
     return {
-        "1 thread": partial(_trained, "partt", folder, 1),
-        f"{num} threads": partial(_trained, "partt", folder, num),
-        f"{num} processes": partial(_trained, "partt", folder, 1, num),
+        "1 thread": partial(_trained, "partt", folder, changed()),
+        f"{num} threads": partial(_trained, "partt", folder, changed(threads=num)),
+        f"{num} processes": partial(_trained, "partt", folder, changed(processes=num)),
         f"{num} trainings side by side": side_by_side,
     }
 
@@ -238,7 +250,7 @@ def _run_child(options: argparse.Namespace) -> None:
         warnings.simplefilter("ignore")
         torch.set_num_threads(options.threads)
         files = sorted(Path(options.files).glob("*.root"))
-        print(json.dumps(TRAINERS[options.child](files)), flush=True)
+        print(json.dumps(TRAINERS[options.child](files, options.batch)), flush=True)
         return 0
 
     if options.processes:
@@ -249,14 +261,15 @@ def _run_child(options: argparse.Namespace) -> None:
         work()
 
 
-def _trained(trainer: str, folder: Path, threads: int, processes: int = 0) -> Seconds:
-    return _ended(_start(trainer, folder, threads, processes))
+def _trained(trainer: str, folder: Path, options: argparse.Namespace) -> Seconds:
+    return _ended(_start(trainer, folder, options))
 
 
-def _start(trainer: str, folder: Path, threads: int, processes: int = 0) -> "subprocess.Popen[str]":
-    environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+def _start(trainer: str, folder: Path, options: argparse.Namespace) -> "subprocess.Popen[str]":
+    environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads))
     command = [sys.executable, __file__, "--child", trainer, "--files", str(folder)]
-    command += ["--threads", str(threads), "--processes", str(processes)]
+    for name in ("threads", "processes", "batch"):
+        command += [f"--{name}", str(getattr(options, name))]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -270,8 +283,9 @@ def _ended(child: "subprocess.Popen[str]") -> Seconds:
     return seconds
 
 
-def _print_speed_ups(results: dict[str, list[Seconds]], num_jets: int, num: int) -> None:
-    table = Table("second epoch", title=f"{num_jets} jets, batch {BATCH_SIZE}, {os.cpu_count()} cores")
+def _print_speed_ups(results: dict[str, list[Seconds]], num_jets: int, options: argparse.Namespace) -> None:
+    num = options.processes
+    table = Table("second epoch", title=f"{num_jets} jets, batch {options.batch}, {os.cpu_count()} cores")
     for heading in ("jets/s", "speed-up", "by CPU time"):
         table.add_column(heading, justify="right")
 
@@ -286,9 +300,11 @@ def _print_speed_ups(results: dict[str, list[Seconds]], num_jets: int, num: int)
     Console().print(table)
 
 
-def _print_table(results: dict[str, list[Seconds]], num_jets: int, threads: int) -> None:
+def _print_table(results: dict[str, list[Seconds]], num_jets: int, options: argparse.Namespace) -> None:
     table = Table(
-        "", title=f"{num_jets} jets, batch {BATCH_SIZE}, {threads} thread{'s' * (threads > 1)}: jets/s"
+        "",
+        title=f"{num_jets} jets, batch {options.batch}, {options.threads} "
+        f"thread{'s' * (options.threads > 1)}: jets/s",
     )
     for heading in ("partt", "weaver", "partt / weaver"):
         table.add_column(heading, justify="right")
