@@ -4,8 +4,9 @@ r"""Which tagger for which budget: accuracy and rejection against jets per secon
   python benchmarks/accuracy_per_second.py SAMPLE RUNS --json benchmarks/accuracy_per_second.json
 
 trains every network on the same 20 000 jets (SAMPLE/seeds), tests it on the same 50 000 others (SAMPLE/test),
-measures its speed, and draws the figure of README and docs. If interrupted, rerun the same command: trainings
-resume, and what is in the JSON file already is kept. `--parts` and `--networks` do some of it.
+measures its speed, and draws the figure of README and docs. The taggers that partt ships, trained on more
+jets, are tested beside them. If interrupted, rerun the same command: trainings resume, and what is in the JSON
+file already is kept. `--parts` and `--networks` do some of it.
 
 The students have part_xs's settings and jets, and learn the scores of a teacher instead of labels: of the
 three part_s of this benchmark, or of the best tagger that partt ships (trained on ten times as many jets).
@@ -37,7 +38,7 @@ from bench_model import _child as model_child
 HERE = Path(__file__).parent
 CLASSES = ("QCD", "Hbb", "Hcc", "Hgg", "H4q", "Hqql", "Zqq", "Wqq", "Tbqq", "Tbl")
 EFFICIENCIES = {"Hqql": 0.99, "Tbl": 0.995}  # of the signal; others 0.5
-BEST = "jetclass-best"
+SHIPPED = ("jetclass-small", "jetclass")
 NUM_REPLICAS = 200
 COMMON = ("batch_size=128", "jets_per_epoch=20000")
 ONE_CYCLE = ("optimizer.weight_decay=0.01", "schedule.rise_fraction=0.3", "schedule.final_factor=0.01")
@@ -53,33 +54,30 @@ class Training:
     teacher: str = ""  # a network of this benchmark, all its seeds, or a shipped tagger
 
 
-def _small(name: str, lr: str, epochs: int, teacher: str = "") -> Training:
-    settings = (f"optimizer.lr={lr}", f"epochs={epochs}", *ONE_CYCLE)
-    return Training(f"jetclass_{name}", settings, num_seeds=3, teacher=teacher)
-
-
-def _medium(name: str, lr: str, epochs: int) -> Training:
-    return Training(f"jetclass_{name}", (f"optimizer.lr={lr}", f"epochs={epochs}", *ONE_CYCLE))
+def _one_cycle(name: str, lr: str, num_seeds: int = 3, teacher: str = "") -> Training:
+    settings = (f"optimizer.lr={lr}", "epochs=8", *ONE_CYCLE)
+    return Training(f"jetclass_{name}", settings, num_seeds, teacher)
 
 
 TRAININGS = {
-    "part_xs": _small("part_xs", "5e-3", 12),
-    "slim_xs": _small("slim_xs", "5e-3", 12),
-    "part_s": _small("part_s", "2e-3", 12),
-    "slim_s": _small("slim_s", "2e-3", 12),
+    "part_s": _one_cycle("part_s", "5e-3"),
+    "part_xs": _one_cycle("part_xs", "5e-3"),
+    "slim_xs": _one_cycle("slim_xs", "3e-3"),
+    "slim_s": _one_cycle("slim_s", "2e-3"),
     "pfn": Training("jetclass_pfn", ("optimizer.lr=2e-3", "epochs=40")),
-    "particlenet": Training("jetclass_particlenet", ("optimizer.lr=5e-3", "epochs=8")),
-    "part_m": _medium("part_m", "1e-3", 10),
-    "slim_m": _medium("slim_m", "1e-3", 10),
-    "part": Training("jetclass_part_full", ("epochs=10",)),
-    "student of three part_s": _small("part_xs", "5e-3", 12, teacher="part_s"),
-    "student of the best": _small("part_xs", "5e-3", 12, teacher=BEST),
+    "particlenet": Training("jetclass_particlenet", ("optimizer.lr=5e-3", "epochs=5")),
+    "part_m": _one_cycle("part_m", "3e-3", num_seeds=1),
+    "slim_m": _one_cycle("slim_m", "1e-3", num_seeds=1),
+    "part": Training("jetclass_part_full", ("epochs=8",)),
+    "student of three part_s": _one_cycle("part_xs", "5e-3", teacher="part_s"),
+    "student of the best": _one_cycle("part_xs", "5e-3", teacher="jetclass"),
 }
 PAIRS = (  # the first less the second
     ("slim_s", "part_s"),
     ("slim_xs", "part_xs"),
     ("student of three part_s", "part_xs"),
     ("student of the best", "part_xs"),
+    ("jetclass", "jetclass-small"),
 )
 PUBLISHED = {  # name here -> row of partt/evaluation/published/jetclass.csv
     "part": "ParT",
@@ -115,23 +113,19 @@ def train(network: str, sample: Path, runs: Path) -> None:
     settings = [word for setting in (*COMMON, *training.settings) for word in ("--set", setting)]
     teacher: list[str] = []
     if training.teacher:
-        own = [str(runs / run_name(training.teacher) / seed) for seed in seeds_of(training.teacher)]
-        teacher = ["--teacher", *(own if training.teacher in TRAININGS else [training.teacher])]
+        teacher = ["--teacher", *map(str, taggers(training.teacher, runs))]
         settings += ["--set", "distillation={temperature: 1.0, label_weight: 0.0}"]
-    for number, seed in enumerate(seeds_of(network), start=1):
+    for number, run in enumerate(taggers(network, runs), start=1):
         files = ("--train", str(sample / "seeds" / "*.root"), "--val", str(sample / "val" / "*.root"))
-        out = str(runs / run_name(network) / seed)
-        partt("train", training.recipe, *files, "--out", out, "--seed", str(number), "--threads", "1",
-              "--resume", *settings, *teacher)  # fmt: skip
+        machine = ("--out", str(run), "--seed", str(number), "--threads", "1", "--resume")
+        partt("train", training.recipe, *files, *machine, *settings, *teacher)
 
 
-def seeds_of(network: str) -> list[str]:
-    """Return the names of the runs of a network."""
-    return (
-        [f"seed_{number + 1}" for number in range(TRAININGS[network].num_seeds)]
-        if network in TRAININGS
-        else []
-    )
+def taggers(network: str, runs: Path) -> list[Path]:
+    """Return the runs of a network, one for each seed, or the name of a shipped tagger."""
+    if network in SHIPPED:
+        return [Path(network)]
+    return [runs / run_name(network) / f"seed_{n + 1}" for n in range(TRAININGS[network].num_seeds)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +142,8 @@ class Scores:
         return found
 
 
-def test(run: Path, sample: Path, out: Path) -> Scores:
-    """Return the scores of a run, which `partt predict` writes, or has written."""
+def test(tagger: Path, sample: Path, out: Path) -> Scores:
+    """Return the scores of a tagger, which `partt predict` writes, or has written."""
     from partt.data.files.tables import read_columns
 
     partt(
@@ -203,6 +197,8 @@ def cost(run: Path) -> dict[str, float]:
     """Return what a training took, from its log."""
     from partt.jobs.metrics_file import METRICS_FILE, read_metrics
 
+    if not run.is_dir():
+        return {}  # a shipped tagger
     epochs = read_metrics(run / METRICS_FILE, "epoch")
     return {"epochs": len(epochs), "seconds": round(sum(epoch["seconds"] for epoch in epochs), 1)}
 
@@ -211,23 +207,26 @@ def measure_accuracy(networks: Iterable[str], sample: Path, runs: Path, results:
     """Test all seeds of the networks; keep which jets are right, for paired differences."""
     for network in networks:
         found = []
-        for seed in seeds_of(network):
-            run = runs / run_name(network) / seed
-            scores = test(run, sample, runs / "scores" / run_name(network) / seed)
-            np.save(runs / f"right_{run_name(network)}_{seed}.npy", np.packbits(scores.is_right))
-            found.append({**numbers(scores), **cost(run)})
+        for tagger, right in zip(taggers(network, runs), right_files(network, runs), strict=True):
+            scores = test(tagger, sample, runs / "scores" / right.stem)
+            np.save(right, np.packbits(scores.is_right))
+            found.append({**numbers(scores), **cost(tagger)})
         results.setdefault("networks", {}).setdefault(network, {})["seeds"] = found
         results["test_jets"] = len(scores.labels)
     results["differences"] = {**results.get("differences", {}), **differences(runs, results["test_jets"])}
+
+
+def right_files(network: str, runs: Path) -> list[Path]:
+    """Return where a network's test jets with the right class are kept, a file for each seed."""
+    names = [tagger.name for tagger in taggers(network, runs)]
+    return [runs / f"right_{run_name(network)}_{name}.npy" for name in names]
 
 
 def differences(runs: Path, num_jets: int) -> dict[str, dict[str, float]]:
     """Return differences of the mean accuracy over seeds: spread over seeds, and error of the test jets."""
     found = {}
     for one, other in PAIRS:
-        files = [
-            [runs / f"right_{run_name(name)}_{seed}.npy" for seed in seeds_of(name)] for name in (one, other)
-        ]
+        files = [right_files(name, runs) for name in (one, other)]
         if not all(path.exists() for side in files for path in side):
             continue
         ours, theirs = (
@@ -271,7 +270,7 @@ def speed_child(runs: Path, networks: Iterable[str]) -> None:
         return run
 
     for name in networks:
-        network = load_torch_tagger(runs / run_name(name) / "seed_1").network.eval()
+        network = load_torch_tagger(taggers(name, runs)[0]).network.eval()
         competitors[f"{name}, batch {NUM_JETS}"] = (NUM_JETS, work(network, [jets.inputs]))
         competitors[f"{name}, batch 1"] = (len(single), work(network, single))
     print(json.dumps(take_turns(competitors, 0.0, 1)))
@@ -372,7 +371,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("sample", type=Path, help="folder with seeds/, val/ and test/")
     parser.add_argument("runs", type=Path, help="folder for runs and scores")
-    parser.add_argument("--networks", nargs="+", default=list(TRAININGS), choices=TRAININGS)
+    parser.add_argument(
+        "--networks", nargs="+", default=[*TRAININGS, *SHIPPED], choices=[*TRAININGS, *SHIPPED]
+    )
     parts = ("train", "test", "speed", "figure")
     parser.add_argument("--parts", nargs="+", default=list(parts), choices=parts)
     parser.add_argument("--rounds", type=int, default=3, help="of speed, two measurements each")
@@ -385,7 +386,7 @@ def main() -> None:
         return
     results: dict[str, Any] = json.loads(options.json.read_text()) if options.json.exists() else {}
     if "train" in options.parts:
-        for network in options.networks:
+        for network in (name for name in options.networks if name in TRAININGS):
             train(network, options.sample, options.runs)
     if "test" in options.parts:
         measure_accuracy(options.networks, options.sample, options.runs, results)
