@@ -113,7 +113,8 @@ def train(network: str, sample: Path, runs: Path) -> None:
     settings = [word for setting in (*COMMON, *training.settings) for word in ("--set", setting)]
     teacher: list[str] = []
     if training.teacher:
-        teacher = ["--teacher", *map(str, taggers(training.teacher, runs))]
+        cache = str(runs / "cache" / run_name(training.teacher))  # so that the teacher is run once
+        teacher = ["--teacher", *map(str, taggers(training.teacher, runs)), "--cache", cache]
         settings += ["--set", "distillation={temperature: 1.0, label_weight: 0.0}"]
     for number, run in enumerate(taggers(network, runs), start=1):
         files = ("--train", str(sample / "seeds" / "*.root"), "--val", str(sample / "val" / "*.root"))
