@@ -336,7 +336,7 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
         for name, found in results["networks"].items()
         if {"seeds", "jets_per_second"} <= set(found)
     }
-    published = published_accuracies()
+    published = results["published"]
     slowest = results["weaver_part"]
     with house_style():
         figure = Figure(figsize=(15, 5.2), layout="constrained")
@@ -400,6 +400,7 @@ def main() -> None:
         measure_accuracy(options.networks, options.sample, options.runs, results)
     if "speed" in options.parts:
         measure_speed(options.networks, options.runs, options.rounds, results)
+    results["published"] = published_accuracies()
     results["settings"] = {
         name: {"recipe": one.recipe, "settings": [*COMMON, *one.settings], "teacher": one.teacher or None}
         for name, one in TRAININGS.items()
