@@ -53,7 +53,7 @@ def fetch(url: str, path: Path, size: int | None, checksum: str, progress: Calla
         found = _fetch_once(url, path, size, checksum, progress)
         if found == checksum:
             return
-        path.unlink()
+        path.unlink(missing_ok=True)
     raise DataError(
         f"{url}: the checksum is {found}, published is {checksum}: damaged on its way twice, or not the "
         "published file"
@@ -80,6 +80,7 @@ class PartialFile:
     def __init__(self, path: Path, like: str, *, writable: bool = True) -> None:
         self._path = path
         self._kind = like.partition(":")[0]
+        self._writable = writable
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND if writable else os.O_RDONLY
         try:
             # O_NONBLOCK: opening a pipe does not wait for its other end
@@ -98,7 +99,10 @@ class PartialFile:
         return self
 
     def __exit__(self, *_: object) -> None:
+        is_empty = os.fstat(self._descriptor).st_size == 0
         os.close(self._descriptor)
+        if is_empty and self._writable:  # nothing has arrived
+            self._path.unlink(missing_ok=True)
 
     @property
     def checksum(self) -> str:
@@ -156,7 +160,7 @@ def _with_patience(
                 delays, most, num_attempts = iter(RETRY_DELAYS), arrived(), 0
             delay = next(delays, None)
             if delay is None:
-                raise DataError(f"{failure}; {RERUN}") from error
+                raise DataError(f"{failure} W{RERUN[1:]}") from error
             access.pause(url, max(delay, access.retry_after(error)))
 
 

@@ -304,7 +304,7 @@ def test_a_refusal_is_final(server, tmp_path, out, fault, message, sizes):
     with pytest.raises(DataError, match=message):
         partt.download(str(server.write_list(tmp_path / "small.yaml", sizes=sizes)), out)
     assert len(server.requests) == 1
-    assert sum(path.stat().st_size for path in out.iterdir()) == 0
+    assert names(out) == []
 
 
 def test_redirections_are_followed(server, dataset, out):
@@ -361,6 +361,14 @@ def test_foreign_files_are_not_replaced(server, dataset, out):
     assert not server.requests
     partt.download(dataset, out, overwrite=True)
     assert_whole(out)
+
+
+def test_an_empty_file_of_the_user_stays(server, dataset, out):
+    out.mkdir()
+    (out / "train_0.h5").touch()
+    with pytest.raises(ConfigError, match="already exists"):
+        partt.download(dataset, out)
+    assert names(out) == ["train_0.h5"]
 
 
 def test_links_are_not_followed(server, dataset, out, tmp_path):
