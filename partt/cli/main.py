@@ -15,6 +15,7 @@ from partt.jobs.stop_signals import raise_on_signal
 # verb -> summary; the code is partt/cli/<verb>.py, with add_arguments(parser) and run(arguments)
 VERBS = {
     "simulate": "make JetClass-style jets with Pythia 8 and a fast detector simulation",
+    "download": "fetch a public dataset: JetClass, Top Landscape, Quark-Gluon",
     "convert": "convert public datasets (HDF5, NPZ) to ROOT files, keeping every event",
     "check": "check, before a long job, that files and data config fit together",
     "train": "train a network on labelled jets, following a recipe",
