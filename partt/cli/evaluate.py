@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from partt.cli.arguments import add_overwrite, add_tree
-from partt.cli.screen import fitting_tables, make_console, progress_bar
+from partt.cli.screen import fitting_tables, make_console, print_table, progress_bar
 from partt.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -143,12 +143,12 @@ def run(options: argparse.Namespace) -> int:
     console = make_console()
     if found.table.rows:
         for one in _screen_tables(found.table, console):
-            console.print(one)
+            print_table(console, one)
         if len(found.table.columns) > MAX_LINES:
             print(f"and {len(found.table.columns) - MAX_LINES} more: {options.out / 'table.md'}")
     for table in found.regression_tables:
         for one in _regression_tables(table, console):
-            console.print(one)
+            print_table(console, one)
     for name, seeds in found.models.items():
         for reason, count in seeds[0].left_out.items():
             print(f"{name}: {count:,} of {seeds[0].num_rows:,} rows left out: {reason}")

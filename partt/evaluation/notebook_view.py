@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from html import escape
 
 from partt.evaluation.figures.confusion import draw_confusion
+from partt.evaluation.figures.experiment_label import labelled
 from partt.evaluation.figures.regression_figures import draw_targets
 from partt.evaluation.figures.roc_curves import draw_roc
 from partt.evaluation.regression_formats import predictor_title
 from partt.evaluation.results import Evaluation
 from partt.evaluation.shown import MAX_SHOWN, shown_discriminants
-from partt.evaluation.table_formats import LEGEND, plain_text, row_title
+from partt.evaluation.table_formats import legend, plain_text, row_title
 from partt.pages.drawing import Drawing
 from partt.pages.number_text import cell_text
 from partt.pages.style import house_style, png_uri
@@ -31,7 +32,7 @@ def evaluation_html(evaluation: Evaluation) -> str:
         parts.append(_table(["", *heads], lines))
         if len(table.columns) > MAX_LINES:
             parts.append(f"<p>and {len(table.columns) - MAX_LINES} more rejections</p>")
-        parts.append(f"<p><small>{escape(LEGEND)}</small></p>")
+        parts.append(f"<p><small>{escape(legend(table))}</small></p>")
     for one in evaluation.regression_tables:
         heads = [predictor_title(predictor) for predictor in one.predictors]
         lines = [
@@ -42,7 +43,7 @@ def evaluation_html(evaluation: Evaluation) -> str:
         ]
         parts.append(_table([one.target, *heads], lines[:MAX_LINES]))
     with house_style():
-        for drawing in _main_figures(evaluation):
+        for drawing in (labelled(plain, evaluation.label) for plain in _main_figures(evaluation)):
             width = round(80 * drawing.width)
             parts.append(
                 f"<img src='{png_uri(drawing.figure)}' alt='{escape(drawing.title)}' "

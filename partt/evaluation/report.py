@@ -34,7 +34,7 @@ from partt.evaluation.results import Evaluation
 from partt.evaluation.sculpting import MIN_PASSING
 from partt.evaluation.shown import MAX_SHOWN, shown_discriminants
 from partt.evaluation.summary import ClassificationSummary, DiscriminantSummary, Summary
-from partt.evaluation.table_formats import LEGEND, row_title, to_csv, to_latex, to_markdown
+from partt.evaluation.table_formats import legend, row_title, to_csv, to_latex, to_markdown
 from partt.jobs.output_folder import writing_to
 from partt.pages.drawing import Drawing
 from partt.pages.explanation_link import explanation_link
@@ -62,7 +62,6 @@ def write_report(
     *,
     epochs: Sequence[Mapping[str, Any]] = (),
     weights: str | None = None,
-    label: str = "",
     explanation: Path | None = None,
     command: str = "",
     overwrite: bool = False,
@@ -81,7 +80,7 @@ def write_report(
             figures = [
                 (drawing, write_figure(drawing.figure, stage / "figures", drawing.name))
                 for plain_drawing in draw_figures(evaluation, epochs)
-                for drawing in [labelled(plain_drawing, label) if label else plain_drawing]
+                for drawing in [labelled(plain_drawing, evaluation.label)]
             ]
         if evaluation.table.rows:
             write_any_text(stage / "table.md", to_markdown(evaluation.table))
@@ -163,7 +162,7 @@ def render(evaluation: Evaluation, figures: Sequence[tuple[Drawing, str]], about
         "all_jets": ALL_JETS,
         "row_title": row_title,
         "cell_text": cell_text,
-        "legend": LEGEND,
+        "legend": legend(evaluation.table),
         "figures": _by_title(figures),
     }
     return render_page("partt.evaluation", "report.html.j2", values)
