@@ -16,7 +16,7 @@ FAR = 10.0  # times larger than 99 % of the other values: no measurement
 def check_values(report: CheckReport) -> None:
     """Warn of branches, or else of inputs computed from them, with values that cannot be measurements.
 
-    A frequent value of a computed input is what its formula says (a logarithm of what was clipped), no sentinel.
+    A frequent value of a computed input is what its formula makes, as of clipped values: no sentinel.
     """
     found = [_warn(values, report, computed=False) for values in report.branches.values()]
     if not any(found):
