@@ -9,7 +9,7 @@ from partt.evaluation.figures.regression_figures import draw_targets
 from partt.evaluation.figures.roc_curves import draw_roc
 from partt.evaluation.regression_formats import predictor_title
 from partt.evaluation.results import Evaluation
-from partt.evaluation.shown import MAX_SHOWN, shown_discriminants
+from partt.evaluation.shown import shown_curves
 from partt.evaluation.table_formats import legend, plain_text, row_title
 from partt.pages.drawing import Drawing
 from partt.pages.number_text import cell_text
@@ -54,14 +54,9 @@ def evaluation_html(evaluation: Evaluation) -> str:
 
 def _main_figures(evaluation: Evaluation) -> Iterator[Drawing]:
     main = evaluation.main
+    if curves := shown_curves(evaluation.models):
+        yield draw_roc(curves)
     if main.classification:
-        drawn = shown_discriminants(main.classification)
-        curves = {
-            model: {name: one for name, one in seeds[0].discriminants.items() if name in drawn}
-            for model, seeds in list(evaluation.models.items())[:MAX_SHOWN]
-        }
-        if drawn:
-            yield draw_roc({model: found for model, found in curves.items() if found})
         yield draw_confusion(main.classification)
     for number, drawing in enumerate(draw_targets(evaluation.targets)):
         if number == 0:
