@@ -176,7 +176,7 @@ def _shown_columns(found: "Evaluation") -> list[int]:
     columns = found.table.columns
     if len(columns) <= MAX_LINES or found.main.classification is None:
         return list(range(len(columns)))
-    shown = {one.discriminant for one in shown_discriminants(found.main.classification).values()}
+    shown = [one.discriminant for one in shown_discriminants(found.main.classification).values()]
     return [n for n, one in enumerate(columns) if one.discriminant is None or one.discriminant in shown]
 
 
