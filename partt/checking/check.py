@@ -239,6 +239,7 @@ def _check_file(
                 kind = file.branches.get(renamed_branch(config, name), "set by file_magic")
                 report.branches.setdefault(name, ValueSummary(name, kind)).add(column)
             summary.num_read += stop - start
+            summary.num_jets += variables.num_jets
             selected = select(config, variables, purpose)
             summary.num_selected += selected.num_jets
             if purpose == "train":

@@ -98,8 +98,8 @@ class Tagger(ABC):
         config = self.data_config
         rows = {
             "Network": self.network_name,
-            "Classes": ", ".join(self.class_names) or "none",
-            "Regressions": ", ".join(task.name for task in self.regressions) or "none",
+            "Classes": ", ".join(self.class_names),
+            "Regressions": ", ".join(task.name for task in self.regressions),
             "Inputs": ", ".join(sorted(config.input_names)),
             "Library": self.library,
             "SHA-256": self.sha256[:12] or "not saved",
@@ -108,6 +108,7 @@ class Tagger(ABC):
         cells = "".join(
             f"<tr><th {left}>{escape(key)}</th><td {left}>{escape(value)}</td></tr>"
             for key, value in rows.items()
+            if value
         )
         return f"<b>{escape(self.name or type(self).__name__)}</b><table>{cells}</table>"
 

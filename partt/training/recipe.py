@@ -14,7 +14,7 @@ from partt.data.config.sections import Names, Regex
 from partt.errors import ConfigError
 from partt.model.config_types import CLASSES
 from partt.model.heads import HeadConfig
-from partt.model.registry import network_config, network_names
+from partt.model.registry import network_config, network_names, unknown_network
 from partt.model.tasks import PerClass, Quantiles
 from partt.regular_files import read_bounded
 
@@ -48,7 +48,7 @@ class ModelChoice(Record):
         if self.file is not None:
             return self  # its code knows the settings
         if self.name not in network_names():
-            raise KeyFault(("name",), f"no network {self.name!r}; known: {', '.join(network_names())}")
+            raise KeyFault(("name",), str(unknown_network(self.name)))
         self.network_config()
         return self
 
