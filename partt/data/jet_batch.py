@@ -172,7 +172,8 @@ class _Gather:
         """Return the positions of the particles in all parts together."""
         starts = self._starts + np.cumsum([0, *num_rows[:-1]])[self._parts]
         offsets = self.offsets.numpy()
-        return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], self._lengths)
+        rows: Positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], self._lengths)
+        return rows
 
 
 def concatenate(batches: Sequence[JetBatch]) -> JetBatch:
