@@ -167,11 +167,14 @@ class DecoderChoice(Record):
 class MaskedParticlesChoice(Record):
     """Learning without labels: particles are hidden, and learned from those that are left."""
 
+    objective: Literal["regression", "flow_matching"] = "regression"
+    """regression: features and type of each hidden particle, asked for by its rank in pT; flow_matching: the
+    way from noise to the hidden particles"""
     mask_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.3
     """of the particles of a jet that are hidden, rounded down to whole particles"""
     type_weight: NonNegativeFloat = 0.3
-    """of the cross entropy of the particle types, where features such as part_charge and part_isMuon tell
-    them, relative to the distance of the other features"""
+    """of the loss of the particle types, which features such as part_charge and part_isMuon tell, relative to
+    that of the other features"""
     scales: Mapping[str, PositiveFloat] | None = None
     """feature -> number that it is divided by; null: standard deviations of some training jets"""
     decoder: DecoderChoice = DecoderChoice()

@@ -29,6 +29,7 @@ from partt.training.distributed import World
 from partt.training.job import ReadingOptions, open_job
 from partt.training.learner import make_learner
 from partt.training.objectives.linear_probe import linear_layer, probe_accuracy
+from partt.training.objectives.masked_flow import NOISE, MaskedFlow
 from partt.training.objectives.masked_particles import MASK, TYPES, VALUES, MaskedParticles
 from partt.training.objectives.masking import draw_mask, masked_jets
 from partt.training.objectives.particle_targets import fitted_scales, particle_targets
@@ -38,6 +39,7 @@ from training_jobs import run_job, stop_after, tiny_recipe
 
 LENGTHS = [4, 0, 7, 1, 30, 10]
 LABELS = [f"label_{name}" for name in CLASSES]
+CHOICE = {"decoder": {"width": 8, "num_blocks": 1, "num_heads": 2}}
 
 
 def generator(seed=0) -> torch.Generator:
@@ -164,8 +166,7 @@ def test_scales_are_widths_of_what_counts():
 
 def objective_for(network, config="jetclass_full", **choice) -> MaskedParticles:
     torch.manual_seed(5)
-    decoder = {"width": 8, "num_blocks": 1, "num_heads": 2}
-    chosen = MaskedParticlesChoice.model_validate({"decoder": decoder, **choice})
+    chosen = MaskedParticlesChoice.model_validate({**CHOICE, **choice})
     config = load_data_config(config)
     scales = {"part_deltaR": 0.5, "part_dphi": 2.0}
     objective = MaskedParticles(particle_targets(config, scales), chosen, config.main.length)
@@ -309,6 +310,79 @@ def test_masks_depend_on_seed_batch_and_jets():
     assert not torch.equal(objective.run(network, other_jets)[MASK], validated[0])
 
 
+# --- flow matching ---
+
+
+def flow_for(network) -> MaskedFlow:
+    torch.manual_seed(5)
+    config = load_data_config("jetclass_full")
+    choice = MaskedParticlesChoice.model_validate({"objective": "flow_matching", **CHOICE})
+    objective = MaskedFlow(particle_targets(config, {"part_deltaR": 0.5}), choice, config.main.length)
+    objective.prepare(network)
+    return objective.double()
+
+
+def test_noise_and_velocity_lead_back_to_the_particle():
+    """x - t v = x0, jet by jet with one t; what does not count is noise."""
+    network, inputs = small_network().eval(), packed_jets([40, 40])
+    inputs.main.features[:, 5:11] = torch.randint(-1, 2, (80, 6), generator=generator()).double()
+    flow = flow_for(network).eval()
+    asked = []
+    flow.ask.register_forward_hook(lambda _module, arguments, _output: asked.extend(arguments))
+    seen = []
+    network.backbone.register_forward_hook(lambda _module, arguments, _output: seen.append(arguments[0]))
+    with torch.no_grad():
+        outputs = flow.run(network, batch_of(inputs))
+    mixed, time = asked
+    features = inputs.main.features[outputs[MASK]]
+    assert torch.equal(seen[0].main.features, inputs.main.features[~outputs[MASK]])
+    assert len(set(time[:12].tolist())) == len(set(time[12:].tolist())) == 1
+    assert 0 < time[0] != time[12] < 1
+    noise = outputs[NOISE]
+    assert abs(float(noise.mean())) < 0.15
+    assert float(noise.std()) == pytest.approx(1, abs=0.1)
+    names = [variable.name for variable in load_data_config("jetclass_full").particles.variables]
+    flags = [name for name in names if name.startswith("part_is")]
+    learned = [name for name in names if name not in {*flags, "part_charge"}]
+    for row, x, t, x1 in zip(features.numpy(), mixed.numpy(), time.tolist(), noise.numpy(), strict=True):
+        values = dict(zip(names, row, strict=True))
+        kind = next((place for place, name in enumerate(flags) if values[name] > 0), len(flags))
+        x0 = [values[name] / (0.5 if name == "part_deltaR" else 1) for name in learned]
+        x0 += np.eye(18)[3 * kind + int(np.sign(values["part_charge"])) + 1].tolist()
+        for place, name in enumerate(learned):
+            if values["part_charge"] == 0 and name in {"part_d0", "part_d0err", "part_dz", "part_dzerr"}:
+                x0[place] = x1[place]
+        np.testing.assert_allclose(x - t * (x1 - x0), x0, atol=1e-12)
+
+
+def test_the_loss_of_a_velocity_by_hand():
+    network, inputs = small_network(), packed_jets([10], dtype=torch.float32)
+    features, mask = inputs.main.features, torch.arange(10) == 4
+    features[4, 5:11] = torch.tensor([0.0, 0, 0, 1, 0, 0])  # a photon: no charge, type 7
+    flow, batch = flow_for(network), batch_of(inputs)
+    noise = torch.randn(1, 29, generator=generator())
+    values = torch.cat((features[4, :5], features[4, 11:])) / torch.tensor([1, 1, 1, 1, 0.5, *[1] * 6])
+    velocity = noise - torch.cat((values, torch.eye(18)[7]))[None]
+    outputs = {MASK: mask, NOISE: noise, VALUES: velocity[:, :11], TYPES: velocity[:, 11:]}
+    assert flow.losses(outputs, batch).loss.item() == pytest.approx(0, abs=1e-10)
+    outputs[VALUES] = velocity[:, :11] + torch.arange(11.0)  # the numbers 5 to 8 are displacements
+    outputs[TYPES] = velocity[:, 11:] + 2.0
+    by_hand = sum(n**2 for n in (0, 1, 2, 3, 4, 9, 10)) / 7 + 0.3 * 18 * 2.0**2
+    found = flow.losses(outputs, batch)
+    assert found.loss.item() == pytest.approx(by_hand, rel=1e-5)
+    sums = {name: float(value) for name, value in found.sums.items()}
+    assert flow.training_values(sums, 1) == {"loss": pytest.approx(by_hand, rel=1e-5)}
+
+
+def test_a_run_with_flow_matching_resumes_exactly(unlabelled_file, tmp_path):
+    choice = {"masked_particles": {"objective": "flow_matching", **CHOICE}, "jets_per_epoch": 64}
+    job = masked_job(unlabelled_file, data_config="jetclass_kin", **choice)  # no types, no charge
+    run_job(job, tmp_path / "whole")
+    assert run_job(job, tmp_path / "parts", should_stop=stop_after(3)).stopped
+    run_job(job, tmp_path / "parts", resume=True)
+    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+
+
 # --- the probe ---
 
 
@@ -336,7 +410,6 @@ def test_a_probe_needs_two_classes():
 
 # --- runs ---
 
-CHOICE = {"decoder": {"width": 8, "num_blocks": 1, "num_heads": 2}}
 QUICK = {
     "data_config": "jetclass_full",
     "masked_particles": CHOICE,

@@ -20,7 +20,7 @@ from partt.errors import ConfigError, DataError
 from partt.model.grouping import jet_of_row
 from partt.model.network import Network, Outputs
 from partt.training.objectives.linear_probe import probe_accuracy
-from partt.training.objectives.masking import draw_mask, masked_jets
+from partt.training.objectives.masking import MaskedJets, draw_mask, masked_jets
 from partt.training.objectives.objective import LOSS, Losses, Measurements, Metric, Objective
 from partt.training.objectives.particle_decoder import ParticleDecoder
 from partt.training.objectives.particle_targets import ParticleTargets
@@ -72,11 +72,15 @@ class MaskedParticles(Objective):
                 f"masked_particles: the network {network.name} has no tokens of particles; part, part_s and "
                 "slim_s have them"
             )
-        width = self.choice.decoder.width
         self.seed.random_()
+        self.num_batches.zero_()
         self.decoder = ParticleDecoder(network.backbone, self.choice.decoder)
-        self.ask = nn.Embedding(self.num_ranks, width)
-        self.answer = nn.Linear(width, len(self.targets.names) + self.targets.num_types)
+        self.ask = self._new_ask(self.choice.decoder.width)
+        self.answer = nn.Linear(self.choice.decoder.width, self.targets.num_outputs)
+
+    def _new_ask(self, width: int) -> nn.Module:
+        """Return the layers that make questions."""
+        return nn.Embedding(self.num_ranks, width)
 
     def run(self, network: Network, batch: JetBatch) -> Outputs:
         """Return which particles are masked (T,), and what the decoder says of them: values and types."""
@@ -84,10 +88,17 @@ class MaskedParticles(Objective):
         mask = draw_mask(batch.inputs.main.offsets, self.choice.mask_fraction, generator)
         masked = masked_jets(batch.inputs, mask)
         embeddings = network.backbone(masked.visible(batch.inputs), with_tokens=True)
-        questions = self.ask(masked.ranks.clamp(max=self.num_ranks - 1))
+        questions, others = self._questions(masked, batch.inputs.main.features, generator)
         answers = self.answer(self.decoder(embeddings, questions, masked)).float()
         values, types = answers.split([len(self.targets.names), self.targets.num_types], dim=1)
-        return {MASK: mask, VALUES: values, TYPES: types}
+        return {MASK: mask, VALUES: values, TYPES: types, **others}
+
+    def _questions(
+        self, masked: MaskedJets, features: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Outputs]:
+        """Return a question for each masked particle (M, W), and what else the loss needs to know."""
+        del features, generator
+        return self.ask(masked.ranks.clamp(max=self.num_ranks - 1)), {}
 
     def _generator(self, batch: JetBatch) -> torch.Generator:
         """Return random numbers for a batch: those of validation are always the same for the same jets."""
@@ -121,18 +132,21 @@ class MaskedParticles(Objective):
         features = batch.inputs.main.features[outputs[MASK]]
         weights = batch.weights[jet_of_row(batch.inputs.main.offsets)[outputs[MASK]]]
         counts = self.targets.counts(features) * weights[:, None]
-        distances = (outputs[VALUES] - self.targets.values(features)).abs()
-        sums = {
-            OF_VALUES: (distances * counts).sum(),
-            NUM_VALUES: counts.sum(),
-            NUM_MASKED: weights.sum(),
-        }
+        sums = {NUM_VALUES: counts.sum(), NUM_MASKED: weights.sum()}
+        sums[OF_VALUES] = (self._distances(outputs, features) * counts).sum()
         if self.targets.num_types:
             types = self.targets.types(features)
-            entropies = functional.cross_entropy(outputs[TYPES], types, reduction="none")
-            sums[OF_TYPES] = (entropies * weights).sum()
+            sums[OF_TYPES] = (self._type_losses(outputs, types) * weights).sum()
             sums[NUM_CORRECT] = ((outputs[TYPES].argmax(dim=1) == types) * weights).sum()
         return sums
+
+    def _distances(self, outputs: Outputs, features: Tensor) -> Tensor:
+        """Return the losses of the numbers of masked particles (M, K), from their features (M, F)."""
+        return (outputs[VALUES] - self.targets.values(features)).abs()
+
+    def _type_losses(self, outputs: Outputs, types: Tensor) -> Tensor:
+        """Return the losses of the types of masked particles (M,)."""
+        return functional.cross_entropy(outputs[TYPES], types, reduction="none")
 
     def _loss(self, sums: Mapping[str, Tensor]) -> Tensor:
         loss = sums[OF_VALUES] / sums[NUM_VALUES].clamp(min=1)
@@ -147,8 +161,8 @@ class MaskedParticles(Objective):
         if not totals:
             return {metric.name: 0.0 for metric in self.training_metrics}
         values = {LOSS.name: float(self._loss(totals))}
-        if OF_TYPES in totals:
-            values[FEATURE_LOSS.name] = float(totals[OF_VALUES] / totals[NUM_VALUES].clamp(min=1))
+        values[FEATURE_LOSS.name] = float(totals[OF_VALUES] / totals[NUM_VALUES].clamp(min=1))
+        if NUM_CORRECT in totals:
             values[TYPE_ACCURACY.name] = float(totals[NUM_CORRECT] / totals[NUM_MASKED].clamp(min=1))
         return {metric.name: values[metric.name] for metric in self.training_metrics}
 

@@ -38,6 +38,11 @@ class ParticleTargets:
             return 0
         return (len(self.flags) + 1) * (1 if self.charge is None else 3)
 
+    @property
+    def num_outputs(self) -> int:
+        """How many numbers the decoder gives for a particle: features, then types."""
+        return len(self.names) + self.num_types
+
     def values(self, features: Tensor) -> Tensor:
         """Return the numbers to learn (M, K), of order 1, from features (M, F)."""
         return features[:, list(self.numbers)] / features.new_tensor(self.scales)

@@ -14,6 +14,7 @@ from partt.model.tasks import Kind, Task
 from partt.scores.columns import check_regression_columns
 from partt.training.objectives.classification import Classification
 from partt.training.objectives.distillation import Distillation
+from partt.training.objectives.masked_flow import MaskedFlow
 from partt.training.objectives.masked_particles import MaskedParticles
 from partt.training.objectives.objective import Objective
 from partt.training.objectives.particle_classification import ParticleClassification
@@ -29,7 +30,8 @@ def make_objective(recipe: Recipe, config: DataConfig) -> Objective:
     """Return what a recipe asks for; scales that are still to be fitted are 1."""
     if recipe.masked_particles is not None:
         targets = particle_targets(config, recipe.masked_particles.scales)
-        return MaskedParticles(targets, recipe.masked_particles, config.main.length)
+        kind = MaskedParticles if recipe.masked_particles.objective == "regression" else MaskedFlow
+        return kind(targets, recipe.masked_particles, config.main.length)
     weight, num_classes = recipe.tasks.classification.weight, len(config.class_names)
     terms = {}
     if weight and num_classes:
