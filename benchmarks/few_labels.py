@@ -122,13 +122,14 @@ class Bench:
             recipe, self.files("train", classes, files), self.files("val", classes), self.work / name, seed=1
         )
         if not self.rows.has(part="pretrain", name=name):
+            definition = json.loads((run / "run.json").read_text())
             lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
             epochs_done = [line for line in lines if line["kind"] == "epoch"]
             self.rows.add(
                 part="pretrain",
                 name=name,
                 objective=recipe.masked_particles.objective,
-                num_jets=files * 2000 * len(classes),
+                num_jets=sum(facts[3] for facts in definition["train"]["files"].values()),
                 epochs=epochs,
                 cpu_seconds=round(time.process_time() - started),
                 validation_loss=[round(line["validation_loss"], 5) for line in epochs_done],
