@@ -65,6 +65,8 @@ def recipe_keys() -> str:
         "tasks.regressions.NAME": recipe.RegressionTask,
         "tasks.particles.NAME": recipe.ParticleTask,
         "distillation": recipe.DistillationChoice,
+        "masked_particles": recipe.MaskedParticlesChoice,
+        "masked_particles.decoder": recipe.DecoderChoice,
         "ema": recipe.EmaChoice,
         "fine_tuning": recipe.FineTuning,
     }

@@ -140,6 +140,8 @@ def predict(
     )
     if embeddings:
         tagger.require_embeddings()  # before anything is read
+    else:
+        tagger.require_predictions()
     policy = BadFilePolicy(on_bad_file == "skip", max_bad_fraction)
     inputs = expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)], tree)
     opened = open_inputs(inputs, tagger, options, policy, opening)

@@ -79,6 +79,7 @@ def teaching(tagger: Tagger) -> str:
 
 def make_teacher(tagger: Tagger, class_names: Sequence[str]) -> Teacher:
     """Return a teacher for a student of these classes; other classes are an error."""
+    tagger.require_predictions()
     if not tagger.class_names:
         names = ", ".join(task.name for task in tagger.regressions)
         raise ConfigError(f"--teacher: the tagger has no classes, only regressions ({names})")
