@@ -138,7 +138,7 @@ def take_step(
     parts = [next(batches) for _ in range(accumulate)]  # all before the first: a signal may end the wait
     waiting = perf_counter() - started
     for part, batch_read in enumerate(parts):
-        batch = checked_inputs(batch_read, learner.job.train).to(learner.device, non_blocking=True)
+        batch = checked_inputs(batch_read, learner.job.train).to(learner.device)
         with _exchange(learner, last=part == accumulate - 1):
             with _precision(learner):
                 losses: Losses = learner.loss_of_batch(batch)
