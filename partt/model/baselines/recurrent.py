@@ -110,11 +110,15 @@ def _sequences(x: Tensor, layout: Layout) -> PackedSequence:
     place = order.argsort()  # (B,) of each jet
     jets = jet_of_row(read.offsets, read.num_rows)
     slots = torch.arange(len(jets), device=x.device) - read.offsets[jets]
-    by_slot = (slots * layout.num_jets + place[jets]).argsort()  # first particles of all jets, then second, ...
+    by_slot = (
+        slots * layout.num_jets + place[jets]
+    ).argsort()  # first particles of all jets, then second, ...
     jets, slots = jets[by_slot], slots[by_slot]
     rows = (layout.offsets[jets] + slots).clamp(max=max(layout.num_rows - 1, 0))
     data = take_rows(x, rows) * (layout.lengths > 0)[jets, None]
-    sizes = (read.host_lengths > torch.arange(read.longest)[:, None]).sum(dim=1)  # jets with so many particles
+    sizes = (read.host_lengths > torch.arange(read.longest)[:, None]).sum(
+        dim=1
+    )  # jets with so many particles
     return PackedSequence(data, sizes, order, place)
 
 

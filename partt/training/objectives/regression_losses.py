@@ -39,6 +39,7 @@ def pinball(predictions: Tensor, targets: Tensor, quantiles: Sequence[float]) ->
 
     The best p_q is the quantile q: a fraction q of the targets is below it.
     """
-    levels = torch.tensor(quantiles, dtype=predictions.dtype, device=predictions.device)
+    # Filled on the device; a tensor from the host would stop a GPU.
+    levels = torch.stack([predictions.new_full((), quantile) for quantile in quantiles])
     above = targets[:, None] - predictions
     return torch.maximum(levels * above, (levels - 1) * above).sum(dim=1)
