@@ -13,6 +13,8 @@ from torch.utils._pytree import tree_leaves
 HOST_ARGUMENTS = {torch.ops.aten.gru.data: (1,), torch.ops.aten.lstm.data: (1,)}
 # torch.tensor(numbers): on a GPU a copy from the host, for which it is stopped
 FROM_THE_HOST = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
+# x[rows] = number: on a GPU, too, a copy from the host
+PUTS = {torch.ops.aten.index_put_.default, torch.ops.aten.index_put.default}
 
 
 class OneDevice(TorchDispatchMode):
@@ -33,7 +35,8 @@ class OneDevice(TorchDispatchMode):
         devices = {tensor.device.type for tensor in tensors}
         if len(devices) > 1:
             raise AssertionError(f"{func}: tensors on {' and '.join(sorted(devices))}")
-        if func in FROM_THE_HOST and devices != {"cpu"}:
+        puts_a_number = func in PUTS and args[2].ndim == 0
+        if (func in FROM_THE_HOST or puts_a_number) and devices != {"cpu"}:
             raise AssertionError(f"{func}: numbers of the host become a tensor on {devices}")
         self.num_operations += devices == {"meta"}
         return result

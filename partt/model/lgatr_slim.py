@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from partt.jet_inputs import InputShape, JetInputs, PaddedInputs, main_collection
 from partt.model.attention import mask_to_bias
+from partt.model.device_numbers import numbers_like
 from partt.model.grouping import group_jets, in_order, jet_of_row, join_rows, take_rows
 from partt.model.interleaving import InterleavedJets, interleave, side_by_side
 from partt.model.lgatr_slim_config import LGATrSlimConfig
@@ -143,7 +144,6 @@ class LGATrSlim(Backbone):
             return zero
         if self.config.frame == "jet":
             frame = jet_frame(torch.zeros_like(zero[:, 0]))  # spurions are as in the lab
-        # Filled number by number on the device; a tensor from the host would stop a GPU.
-        numbers = torch.stack([zero.new_full((), number) for spurion in SPURIONS for number in spurion])
+        numbers = numbers_like(zero, [number for spurion in SPURIONS for number in spurion])
         spurions = numbers.view(-1, 4).expand(zero.shape[0], -1, -1)
         return torch.cat((zero, frame.vectors(spurions)), dim=1)

@@ -94,8 +94,8 @@ class ParticleTransformer(Backbone):
         for name, rows in kept.items():
             num_rows = len(inputs.collections[name].features)
             packed[name] = joined.new_zeros(num_rows, self.width).index_copy(0, rows, packed[name])
-            is_trimmed[name] = torch.ones(num_rows, dtype=torch.bool, device=rows.device)
-            is_trimmed[name][rows] = False
+            everything = torch.ones(num_rows, dtype=torch.bool, device=rows.device)
+            is_trimmed[name] = everything.index_fill_(0, rows, False)
         return Embeddings(embeddings, packed.pop(self.main), packed, is_trimmed)
 
     def embed_padded(self, inputs: PaddedInputs) -> Tensor:

@@ -218,6 +218,12 @@ def numbers_of_the_host(module, inputs):
     return inputs[0] * inputs[0].new_tensor([1.0] * inputs[0].shape[1])
 
 
+def number_put_at_places(module, inputs):
+    changed = inputs[0].clone()
+    changed[torch.arange(len(changed), device=changed.device)] = 1.0
+    return changed
+
+
 FAULTS = (
     item,
     condition,
@@ -227,6 +233,7 @@ FAULTS = (
     cpu_gather,
     copy_from_the_host,
     numbers_of_the_host,
+    number_put_at_places,
 )
 
 
