@@ -39,7 +39,7 @@ from partt.data.training_domain import Domain
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError
 from partt.jet_inputs import JetInputs
-from partt.jobs.devices import choose_device
+from partt.jobs.devices import choose_device, memory_errors_explained
 from partt.model.config_types import CLASSES, Width
 from partt.model.network import Network, Outputs
 from partt.model.network_file import NetworkFile, run_network_file
@@ -68,6 +68,7 @@ TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3}
 # Particles of a batch: enough for groups of similar length, few enough to share batches between threads.
 ROWS_PER_BATCH = {"cpu": 8192}
 ROWS_PER_BATCH_ELSEWHERE = 262_144
+MEMORY_ADVICE = "other programs may use it: wait for them, or choose another device with --device"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -146,10 +147,11 @@ class _TorchJets:
     @torch.inference_mode()
     def run(self, batch: Positions) -> BatchScores:
         """Return the scores of some of the jets."""
-        inputs = take_inputs(self.jets.inputs, batch).to(self.network.device)
-        embeddings = self.network.embed(inputs) if self.with_embeddings else None
-        outputs = self.network(inputs) if embeddings is None else self.network.outputs(embeddings)
-        scores = batch_scores(self.tagger, outputs, len(batch))
+        with memory_errors_explained(MEMORY_ADVICE):
+            inputs = take_inputs(self.jets.inputs, batch).to(self.network.device)
+            embeddings = self.network.embed(inputs) if self.with_embeddings else None
+            outputs = self.network(inputs) if embeddings is None else self.network.outputs(embeddings)
+            scores = batch_scores(self.tagger, outputs, len(batch))
         return scores if embeddings is None else replace(scores, embeddings=embeddings.float().cpu().numpy())
 
 
