@@ -6,8 +6,8 @@ r"""Which tagger for which budget: accuracy and rejection against jets per secon
 trains every network on the same 20 000 jets (SAMPLE/seeds), tests it on the same 50 000 others (SAMPLE/test),
 measures its speed, and draws the figure of README and docs. The taggers that partt ships, trained on more
 jets, are tested beside them. If interrupted, rerun the same command: trainings resume, and what is in the
-JSON file already is kept, as are the test jets with the right class, for paired differences with networks that
-are trained later. `--parts` and `--networks` do some of it.
+JSON file already is kept, as are the test jets with the right class, for paired differences with networks
+that are trained later. `--parts` and `--networks` do some of it.
 
 The students have part_xs's settings and jets, and learn the scores of a teacher instead of labels: of the
 three part_s of this benchmark, or of the best tagger that partt ships (trained on ten times as many jets).
