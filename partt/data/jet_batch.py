@@ -15,7 +15,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from partt.jet_inputs import Collection, JetInputs
+from partt.jet_inputs import Collection, JetInputs, sender
 
 Positions = npt.NDArray[np.int64]
 
@@ -35,9 +35,9 @@ class ParticleClasses:
         start, stop = int(self.offsets[first]), int(self.offsets[last])
         return ParticleClasses(self.numbers[start:stop], self.offsets[first : last + 1] - start)
 
-    def map_tensors(self, change: Callable[[Tensor], Tensor]) -> "ParticleClasses":
-        """Return them with both tensors changed."""
-        return ParticleClasses(change(self.numbers), change(self.offsets))
+    def relocated(self, move: Callable[[Tensor], Tensor]) -> "ParticleClasses":
+        """Return them with both tensors moved elsewhere."""
+        return ParticleClasses(move(self.numbers), move(self.offsets))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +60,13 @@ class JetBatch:
         """Return the number of jets."""
         return len(self.weights)
 
-    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "JetBatch":
-        """Return the batch with its tensors on a device."""
-        return self._map_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+    def to(self, device: torch.device | str) -> "JetBatch":
+        """Return the batch with its tensors on a device; a copy to a GPU is not waited for."""
+        return self._relocated(sender(device))
 
     def pin_memory(self) -> "JetBatch":
         """Return the batch in page-locked memory, so that copies to a GPU overlap with computing."""
-        return self._map_tensors(Tensor.pin_memory)
+        return self._relocated(Tensor.pin_memory)
 
     def take(self, jets: Positions) -> "JetBatch":
         """Return the given jets in the given order (on the CPU)."""
@@ -84,8 +84,8 @@ class JetBatch:
         """Return the batch without its bad jets."""
         return self.take(np.flatnonzero(~self.bad.numpy())) if self.bad.any() else self
 
-    def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> "JetBatch":
-        return self._map(change, self.inputs.map_tensors(change), lambda item: item.map_tensors(change))
+    def _relocated(self, move: Callable[[Tensor], Tensor]) -> "JetBatch":
+        return self._map(move, self.inputs.relocated(move), lambda item: item.relocated(move))
 
     def _map(
         self,
