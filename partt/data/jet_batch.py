@@ -19,6 +19,9 @@ from partt.jet_inputs import Collection, JetInputs, sender
 
 Positions = npt.NDArray[np.int64]
 
+INLINE_BYTES = 12  # arrow keeps so few bytes in a view itself
+MAX_VIEWED = 2**31 - 1  # bytes of a part; arrow's views have positions of 32 bits
+
 
 @dataclass(frozen=True, eq=False)
 class ParticleClasses:
@@ -136,13 +139,17 @@ def _gathered_inputs(parts: Sequence[JetInputs], jets: Positions) -> JetInputs:
 
 
 class _Gather:
-    """Copies the particles of given jets; arrow copies those of a jet at once, numpy row by row."""
+    """Copies the particles of given jets from several parts, once; arrow copies those of a jet at a time.
+
+    A jet is a view (length, prefix, number of the part, start) of the bytes of its part, as arrow defines it.
+    """
 
     def __init__(self, offsets: Sequence[Tensor], jets: Positions) -> None:
-        self.jets = pa.array(jets)
-        self._part_offsets = [part.numpy() for part in offsets]
-        lengths = np.concatenate([np.diff(part) for part in self._part_offsets])[jets]
-        self.offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]))  # of the result
+        of_parts = [part.numpy() for part in offsets]
+        self._lengths = np.concatenate([np.diff(part) for part in of_parts])[jets]
+        self._starts = np.concatenate([part[:-1] for part in of_parts])[jets]
+        self._parts = np.repeat(np.arange(len(offsets)), [len(part) - 1 for part in of_parts])[jets]
+        self.offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(self._lengths)]))  # of the result
 
     def __call__(self, parts: list[Tensor]) -> Tensor:
         """Return the rows of the jets, from tensors (T, ...) of each part."""
@@ -150,16 +157,23 @@ class _Gather:
         row_bytes = parts[0].element_size() * math.prod(shape[1:])
         if row_bytes == 0 or shape[0] == 0:
             return parts[0].new_empty(shape)
-        jets = [
-            pa.LargeBinaryArray.from_buffers(
-                pa.large_binary(),
-                len(offsets) - 1,
-                [None, pa.py_buffer(offsets * row_bytes), pa.py_buffer(part.contiguous().numpy())],
-            )
-            for part, offsets in zip(parts, self._part_offsets, strict=True)
-        ]
-        taken = (jets[0] if len(jets) == 1 else pa.concat_arrays(jets)).take(self.jets)
-        return torch.frombuffer(taken.buffers()[2], dtype=parts[0].dtype).reshape(shape)
+        if row_bytes <= INLINE_BYTES or max(part.nbytes for part in parts) > MAX_VIEWED:
+            return _pick(parts, self._rows([len(part) for part in parts]))
+        views = np.zeros((len(self._parts), 4), dtype=np.int32)
+        np.multiply(self._lengths, row_bytes, out=views[:, 0], casting="unsafe")
+        views[:, 2] = self._parts
+        np.multiply(self._starts, row_bytes, out=views[:, 3], casting="unsafe")
+        buffers = [pa.py_buffer(array) for array in (views, *(part.contiguous().numpy() for part in parts))]
+        jets = pa.Array.from_buffers(pa.binary_view(), len(views), [None, *buffers])
+        copied = jets.cast(pa.large_binary()).buffers()[2]
+        return torch.frombuffer(copied, dtype=parts[0].dtype).reshape(shape)
+
+    def _rows(self, num_rows: Sequence[int]) -> Positions:
+        """Return the positions of the particles in all parts together."""
+        starts = self._starts + np.cumsum([0, *num_rows[:-1]])[self._parts]
+        offsets = self.offsets.numpy()
+        rows: Positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], self._lengths)
+        return rows
 
 
 def concatenate(batches: Sequence[JetBatch]) -> JetBatch:

@@ -201,7 +201,7 @@ class WeaverNetwork(Network):
         self.shape = shape
         if len(heads) != 1:
             raise ConfigError(
-                f"{backbone.path}: a weaver network has one head, but {', '.join(heads)} are needed"
+                f"{backbone.path}: a weaver network has one head, but {', '.join(heads) or 'none'} are needed"
             )
         ((self.head, self.num_outputs),) = heads.items()
         self.heads = nn.ModuleDict({self.head: nn.Identity()})

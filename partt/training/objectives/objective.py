@@ -123,14 +123,15 @@ class Objective(nn.Module, ABC):
         """Return the measurements of a batch of validation jets, from the heads' outputs, on their device."""
 
     def forward(self, network: Network, batch: JetBatch) -> Losses:
-        """Run the network for training; override this to feed it other inputs than those of the batch."""
-        return self.losses(self._run(network, batch), batch)
+        """Run the network for training."""
+        return self.losses(self.run(network, batch), batch)
 
     def measure(self, network: Network, batch: JetBatch) -> Measurements:
         """Run the network for validation."""
-        return self.measurements(self._run(network, batch), batch)
+        return self.measurements(self.run(network, batch), batch)
 
-    def _run(self, network: Network, batch: JetBatch) -> Outputs:
+    def run(self, network: Network, batch: JetBatch) -> Outputs:
+        """Run the network; override this to feed it other inputs than those of the batch."""
         run = network.outputs_and_tokens if self.needs_tokens else network
         outputs: Outputs = run(batch.inputs)
         return outputs
