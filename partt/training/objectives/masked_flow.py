@@ -64,9 +64,8 @@ class MaskedFlow(MaskedParticles):
     ) -> tuple[Tensor, Outputs]:
         hidden, send = features[masked.rows], sender(features.device)
         time = torch.randn(masked.layout.num_jets, generator=generator).sigmoid().to(hidden.dtype)
-        time = send(time)[masked.jets]
         noise = torch.randn(len(hidden), self.targets.num_outputs, generator=generator).to(hidden.dtype)
-        noise = send(noise)
+        time, noise = send(time)[masked.jets], send(noise)
         start = self._start(hidden, noise)
         return self.ask(torch.lerp(start, noise, time[:, None]), time), {NOISE: noise}
 

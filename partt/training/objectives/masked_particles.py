@@ -17,11 +17,10 @@ from torch.nn import functional
 
 from partt.data.jet_batch import JetBatch
 from partt.errors import ConfigError, DataError
-from partt.jet_inputs import sender
 from partt.model.grouping import jet_of_row
 from partt.model.network import Network, Outputs
 from partt.training.objectives.linear_probe import probe_accuracy
-from partt.training.objectives.masking import MaskedJets, draw_mask, masked_jets
+from partt.training.objectives.masking import MaskedJets, draw_rows, masked_jets
 from partt.training.objectives.objective import LOSS, Losses, Measurements, Metric, Objective
 from partt.training.objectives.particle_decoder import ParticleDecoder
 from partt.training.objectives.particle_targets import ParticleTargets
@@ -30,7 +29,7 @@ from partt.training.recipe import MaskedParticlesChoice
 FEATURE_LOSS = Metric("feature_loss", "feature loss", "lower")
 TYPE_ACCURACY = Metric("type_accuracy", "type accuracy", "higher")
 PROBE_ACCURACY = Metric("probe_accuracy", "probe accuracy", "higher")
-MASK, VALUES, TYPES = "mask", "values", "types"  # outputs: (T,), (M, K) and (M, C)
+ROWS, VALUES, TYPES = "rows", "values", "types"  # outputs: (M,), (M, K) and (M, C)
 OF_VALUES, NUM_VALUES = "of values", "number of values"  # sums over numbers that count
 OF_TYPES, NUM_CORRECT, NUM_MASKED = "of types", "correct", "masked"  # sums over masked particles
 EMBEDDINGS, LABELS = "embeddings", "labels"  # values for the probe
@@ -89,15 +88,15 @@ class MaskedParticles(Objective):
         return nn.Embedding(self.num_ranks, width)
 
     def run(self, network: Network, batch: JetBatch) -> Outputs:
-        """Return which particles are masked (T,), on the CPU, and what the decoder says of them."""
+        """Return which particles are masked (M,), and what the decoder says of them: values and types."""
         generator = self._generator(batch)
-        mask = draw_mask(batch.inputs.main.layout.host_offsets, self.choice.mask_fraction, generator)
-        masked = masked_jets(batch.inputs, mask)
+        rows = draw_rows(batch.inputs.main.layout, self.choice.mask_fraction, generator)
+        masked = masked_jets(batch.inputs, rows)
         embeddings = network.backbone(masked.visible(batch.inputs), with_tokens=True)
         questions, others = self._questions(masked, batch.inputs.main.features, generator)
         answers = self.answer(self.decoder(embeddings, questions, masked)).float()
         values, types = answers.split([len(self.targets.names), self.targets.num_types], dim=1)
-        return {MASK: mask, VALUES: values, TYPES: types, **others}
+        return {ROWS: masked.rows, VALUES: values, TYPES: types, **others}
 
     def _questions(
         self, masked: MaskedJets, features: Tensor, generator: torch.Generator
@@ -135,8 +134,7 @@ class MaskedParticles(Objective):
 
     def _sums(self, outputs: Outputs, batch: JetBatch) -> dict[str, Tensor]:
         """Return sums over the masked particles, weighted by the jets' weights."""
-        particles = batch.inputs.main
-        rows = sender(particles.features.device)(outputs[MASK].nonzero()[:, 0])
+        particles, rows = batch.inputs.main, outputs[ROWS]
         features = particles.features[rows]
         weights = batch.weights[jet_of_row(particles.offsets, len(particles.features))[rows]]
         counts = self.targets.counts(features) * weights[:, None]

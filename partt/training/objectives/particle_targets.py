@@ -48,9 +48,8 @@ class ParticleTargets:
         """Return the numbers to learn (M, K), of order 1, from features (M, F)."""
         if not self.numbers:
             return features[:, :0]
-        return torch.stack([features[:, number] for number in self.numbers], dim=1) / numbers_like(
-            features, self.scales
-        )
+        columns = torch.stack([features[:, number] for number in self.numbers], dim=1)
+        return columns / numbers_like(features, self.scales)
 
     def counts(self, features: Tensor) -> Tensor:
         """Return which of these numbers count (M, K)."""
