@@ -65,6 +65,8 @@ def recipe_keys() -> str:
         "tasks.regressions.NAME": recipe.RegressionTask,
         "tasks.particles.NAME": recipe.ParticleTask,
         "distillation": recipe.DistillationChoice,
+        "masked_particles": recipe.MaskedParticlesChoice,
+        "masked_particles.decoder": recipe.DecoderChoice,
         "ema": recipe.EmaChoice,
         "fine_tuning": recipe.FineTuning,
     }
@@ -169,14 +171,23 @@ def accuracy_per_second() -> str:
 
 
 def notebook() -> str:
-    """Return the cells of the notebook: texts, and code as blocks."""
-    cells = json.loads((Path(__file__).parent / "tutorial/notebook.ipynb").read_text(encoding="utf-8"))[
-        "cells"
-    ]
-    texts = [
-        ("".join(cell["source"]), cell["cell_type"] == "code") for cell in cells[1:]
-    ]  # without the title
-    return "\n\n".join(f"```python\n{text}\n```" if is_code else text for text, is_code in texts)
+    """Return the cells of the notebook: texts, code as blocks, and what it shows."""
+    path = Path(__file__).parent / "tutorial/notebook.ipynb"
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"][1:]  # without the title
+    parts = []
+    for cell in cells:
+        text = "".join(cell["source"])
+        parts.append(f"```python\n{text}\n```" if cell["cell_type"] == "code" else text)
+        parts += [_shown(output["data"]) for output in cell.get("outputs", []) if "data" in output]
+    return "\n\n".join(parts)
+
+
+def _shown(data: dict[str, list[str]]) -> str:
+    """Return an output of a cell: HTML, or else text."""
+    if "text/html" in data:
+        html = "".join(data["text/html"])
+        return f"```{{raw}} html\n<div class='notebook-output'>{html}</div>\n```"
+    return f"```text\n{''.join(data['text/plain'])}\n```"
 
 
 TEXTS: dict[str, Callable[[], str]] = {

@@ -15,9 +15,10 @@ from partt.jobs.stop_signals import raise_on_signal
 # verb -> summary; the code is partt/cli/<verb>.py, with add_arguments(parser) and run(arguments)
 VERBS = {
     "simulate": "make JetClass-style jets with Pythia 8 and a fast detector simulation",
+    "download": "fetch a public dataset: JetClass, Top Landscape, Quark-Gluon",
     "convert": "convert public datasets (HDF5, NPZ) to ROOT files, keeping every event",
     "check": "check, before a long job, that files and data config fit together",
-    "train": "train a network on labelled jets, following a recipe",
+    "train": "train a network on jets, following a recipe",
     "predict": "score new jets, labelled or not, one row for each entry",
     "evaluate": "make the results table, figures and report from scores",
     "explain": "find out which inputs of a tagger matter and where its network looks",

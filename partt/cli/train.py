@@ -1,4 +1,4 @@
-"""`partt train`: train a network on labelled jets, following a recipe."""
+"""`partt train`: train a network on jets, following a recipe."""
 
 import argparse
 import os

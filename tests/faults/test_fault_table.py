@@ -40,6 +40,26 @@ REMOTE = {
     "NAME:root://host//path": "data/remote_files: xrootd_glob_and_read; "
     "data/file_lists: urls_without_a_glob_need_no_server",
 }
+DOWNLOADS = {
+    "a server that stalls, drips or is gone": "downloading/download: a_stalling_server_is_asked_again_and_given_up, "
+    "a_dripping_server_is_given_up, a_server_that_is_gone",
+    "cut connections": "downloading/download: a_cut_connection_is_continued, patience_starts_anew_with_every_block, "
+    "a_partial_file_of_an_earlier_command_is_continued",
+    "no ranges, or other ones": "downloading/download: a_server_without_ranges_starts_again, "
+    "a_server_without_ranges_that_always_cuts_is_given_up, another_range_than_the_one_asked_for",
+    "lengths that are wrong": "downloading/download: more_bytes_announced_than_sent, fewer_bytes_announced_than_sent, "
+    "no_length_announced, another_size_in_the_answer_to_a_range",
+    "damage": "downloading/download: a_damaged_file_is_fetched_once_more, "
+    "a_partial_file_of_another_version_is_thrown_away",
+    "403, 404, 429, 503, a web page": "downloading/download: a_refusal_is_final, "
+    "a_busy_server_is_asked_again_when_it_says",
+    "a full disk, before and during": "downloading/download: too_little_disk_is_said_before_the_download, "
+    "a_full_disk_keeps_what_arrived, an_archive_needs_room_beside_its_contents",
+    "signals": "downloading/download: a_signal_ends_the_wait_and_the_same_command_continues",
+    "foreign files, links, pipes": "downloading/download: foreign_files_are_not_replaced, links_are_not_followed, "
+    "foreign_files_where_an_archive_is_unpacked, a_pipe_in_the_place_of_the_partial_file",
+    "archives as attacks": "downloading/download: archives_that_are_no_datasets",
+}
 VALUES = {
     "NaN and infinities": "data/dataset: nan_features_become_zero_and_are_counted, infinite_values",
     "one bad jet in a batch": "training/train_command: a_bad_jet_stops_the_run_or_is_dropped; "
@@ -191,6 +211,7 @@ FOUND_IN_USE = {
 TABLE = {
     "files": FILES,
     "remote": REMOTE,
+    "downloads": DOWNLOADS,
     "values": VALUES,
     "labels and weights": LABELS_AND_WEIGHTS,
     "config": CONFIG,
