@@ -7,8 +7,10 @@ import contextlib
 import inspect
 import io
 import json
+import math
 import os
 import re
+import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,8 @@ def recipe_keys() -> str:
         "tasks.regressions.NAME": recipe.RegressionTask,
         "tasks.particles.NAME": recipe.ParticleTask,
         "distillation": recipe.DistillationChoice,
+        "masked_particles": recipe.MaskedParticlesChoice,
+        "masked_particles.decoder": recipe.DecoderChoice,
         "ema": recipe.EmaChoice,
         "fine_tuning": recipe.FineTuning,
     }
@@ -137,19 +141,58 @@ def exit_codes() -> str:
     return "| exit code | error | |\n|---|---|---|\n" + "\n".join(rows) + "\n"
 
 
+def accuracy_per_second() -> str:
+    """Return the networks of benchmarks/accuracy_per_second.json, the fastest first."""
+    path = Path(__file__).parents[1] / "benchmarks" / "accuracy_per_second.json"
+    measured = json.loads(path.read_text(encoding="utf-8"))
+    rows = []
+    for name, found in measured["networks"].items():
+        values = {key: [seed[key] for seed in found["seeds"]] for key in ("accuracy", "mean_rejection")}
+        errors = {key: found["seeds"][0][f"{key}_error"] for key in values}
+        spread = {key: statistics.stdev(some) if len(some) > 1 else 0.0 for key, some in values.items()}
+        cells = [
+            f"{statistics.mean(values[key]):.{digits}f} ± {math.hypot(errors[key], spread[key]):.{digits}f}"
+            for key, digits in (("accuracy", 4), ("mean_rejection", 0))
+        ]
+        speeds = [found["jets_per_second"][size] for size in ("400", "1")]
+        numbers = [*cells, *(f"{speed:,.0f}" for speed in speeds), measured["published"].get(name, "")]
+        rows.append((-speeds[0], f"| {name} | {len(found['seeds'])} | {' | '.join(map(str, numbers))} |"))
+    titles = (
+        "",
+        "seeds",
+        "accuracy",
+        "mean rejection",
+        "jets/s, batch 400",
+        "jets/s, jet by jet",
+        "published",
+    )
+    head = [f"| {' | '.join(titles)} |", "|---|" + "---:|" * (len(titles) - 1)]
+    return "\n".join([*head, *(row for _, row in sorted(rows)), ""])
+
+
 def notebook() -> str:
-    """Return the cells of the notebook: texts, and code as blocks."""
-    cells = json.loads((Path(__file__).parent / "tutorial/notebook.ipynb").read_text(encoding="utf-8"))[
-        "cells"
-    ]
-    texts = [
-        ("".join(cell["source"]), cell["cell_type"] == "code") for cell in cells[1:]
-    ]  # without the title
-    return "\n\n".join(f"```python\n{text}\n```" if is_code else text for text, is_code in texts)
+    """Return the cells of the notebook: texts, code as blocks, and what it shows."""
+    path = Path(__file__).parent / "tutorial/notebook.ipynb"
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"][1:]  # without the title
+    parts = []
+    for cell in cells:
+        text = "".join(cell["source"])
+        parts.append(f"```python\n{text}\n```" if cell["cell_type"] == "code" else text)
+        parts += [_shown(output["data"]) for output in cell.get("outputs", []) if "data" in output]
+    return "\n\n".join(parts)
+
+
+def _shown(data: dict[str, list[str]]) -> str:
+    """Return an output of a cell: HTML, or else text."""
+    if "text/html" in data:
+        html = "".join(data["text/html"])
+        return f"```{{raw}} html\n<div class='notebook-output'>{html}</div>\n```"
+    return f"```text\n{''.join(data['text/plain'])}\n```"
 
 
 TEXTS: dict[str, Callable[[], str]] = {
     "notebook": notebook,
+    "accuracy per second": accuracy_per_second,
     "command line": command_line,
     "recipe keys": recipe_keys,
     "network keys": network_keys,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from partt.checking.check import check
     from partt.conversion.convert import convert
+    from partt.downloading.download import download
     from partt.evaluation.evaluate import evaluate
     from partt.evaluation.jets import scores_from_arrays
     from partt.explanation.displayed_jets import show
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "check": "partt.checking.check",
     "convert": "partt.conversion.convert",
+    "download": "partt.downloading.download",
     "evaluate": "partt.evaluation.evaluate",
     "explain": "partt.explanation.explain",
     "export": "partt.exporting.export",
@@ -39,6 +41,7 @@ __all__ = [
     "__version__",
     "check",
     "convert",
+    "download",
     "evaluate",
     "explain",
     "export",

@@ -28,14 +28,19 @@ def atomic_path(final: str | Path) -> Iterator[Path]:
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        _flush_to_disk(temporary)
-        temporary.replace(final)
-        _flush_to_disk(final.parent)
+        give_final_name(temporary, final)
     except OSError as error:
         raise OutputError(f"cannot write {final}: {error.strerror or error}") from error
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def give_final_name(temporary: Path, final: Path) -> None:
+    """Flush a complete file to disk, and rename it."""
+    _flush_to_disk(temporary)
+    temporary.replace(final)
+    _flush_to_disk(final.parent)
 
 
 @contextmanager

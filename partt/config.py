@@ -75,8 +75,8 @@ def parse_record(
 def shipped_file(folder: str, name_or_path: str) -> Path:
     """Find a config by path, or by the name of one that partt ships in `folder`.
 
-    `folder` is "data_configs", "input_maps" or "training": at the top of the repository in a checkout, inside
-    the package in a wheel.
+    `folder` is "data_configs", "input_maps", "public_datasets" or "training": at the top of the repository in
+    a checkout, inside the package in a wheel.
     """
     path = Path(name_or_path)
     if path.suffix in {".yaml", ".yml"} or len(path.parts) > 1:

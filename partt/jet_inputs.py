@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 PARTICLES = "pf"  # the usual name of the main collection
 
@@ -45,6 +46,65 @@ def main_collection(shape: InputShape) -> str:
 
 
 @dataclass(frozen=True, eq=False)
+class Layout:
+    """Which packed rows belong to which jet: for the device that computes, and for the host that plans.
+
+    Sizes of tensors are numbers of the host. They come from the offsets there, which travel with the jets:
+    to ask a GPU for a number is to wait until it has finished everything else.
+    """
+
+    offsets: Tensor  # (B + 1,) int64, on the device of the rows
+    host_offsets: Tensor  # (B + 1,) the same on the CPU
+
+    @classmethod
+    def of_offsets(cls, offsets: Tensor) -> "Layout":
+        """Return the layout of offsets (B + 1,), which are copied to the host if they are elsewhere."""
+        return cls(offsets, offsets.cpu())
+
+    @classmethod
+    def of_lengths(cls, lengths: Tensor, host_lengths: Tensor) -> "Layout":
+        """Return the layout of jets with these lengths (B,), known on both sides."""
+        offsets = functional.pad(lengths.cumsum(0), (1, 0))
+        is_same = lengths is host_lengths
+        return cls(offsets, offsets if is_same else functional.pad(host_lengths.cumsum(0), (1, 0)))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows are."""
+        return self.offsets.device
+
+    @property
+    def lengths(self) -> Tensor:
+        """Rows per jet (B,), on the device."""
+        return self.offsets.diff()
+
+    @property
+    def host_lengths(self) -> Tensor:
+        """Rows per jet (B,), on the host."""
+        return self.host_offsets.diff()
+
+    @property
+    def num_jets(self) -> int:
+        """B."""
+        return len(self.host_offsets) - 1
+
+    @property
+    def num_rows(self) -> int:
+        """T."""
+        return int(self.host_offsets[-1])
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest jet."""
+        return int(self.host_lengths.max()) if self.num_jets else 0
+
+    def part(self, first: int, last: int) -> tuple[slice, "Layout"]:
+        """Return the rows of the jets from `first` to before `last`, and the layout of these alone."""
+        offsets, host = self.offsets[first : last + 1], self.host_offsets[first : last + 1]
+        return slice(int(host[0]), int(host[-1])), Layout(offsets - offsets[0], host - host[0])
+
+
+@dataclass(frozen=True, eq=False)
 class Collection:
     """Particles of one kind, packed."""
 
@@ -53,6 +113,14 @@ class Collection:
     momenta: Tensor | None = None  # (T, 4) px, py, pz, energy in GeV
     points: Tensor | None = None  # (T, K) coordinates, for nearest neighbours
     others: Mapping[str, Tensor] = field(default_factory=dict)  # (T, ...) further input groups
+    host_offsets: Tensor | None = None  # (B + 1,) on the CPU, if `offsets` are elsewhere
+
+    @property
+    def layout(self) -> Layout:
+        """Which rows belong to which jet; without `host_offsets`, those on a GPU are waited for."""
+        if self.host_offsets is None:
+            return Layout.of_offsets(self.offsets)
+        return Layout(self.offsets, self.host_offsets)
 
     @property
     def lengths(self) -> Tensor:
@@ -65,14 +133,24 @@ class Collection:
         named = {"features": self.features, "momenta": self.momenta, "points": self.points}
         return {name: rows for name, rows in {**named, **self.others}.items() if rows is not None}
 
-    def with_rows(self, change: Callable[[Tensor], Tensor], offsets: Tensor | None = None) -> "Collection":
-        """Return the collection with every per-particle tensor changed, and new offsets if given."""
+    def with_rows(
+        self, change: Callable[[Tensor], Tensor], jets: Layout | Tensor | None = None
+    ) -> "Collection":
+        """Return the collection with every per-particle tensor changed, and a new layout or offsets if given.
+
+        If particles are left out while they are on a GPU, a layout keeps it from being waited for.
+        """
+        if jets is None:
+            jets = self.layout
+        elif isinstance(jets, Tensor):
+            jets = Layout.of_offsets(jets)
         return Collection(
             features=change(self.features),
-            offsets=self.offsets if offsets is None else offsets,
+            offsets=jets.offsets,
             momenta=None if self.momenta is None else change(self.momenta),
             points=None if self.points is None else change(self.points),
             others={name: change(rows) for name, rows in self.others.items()},
+            host_offsets=None if jets.offsets is jets.host_offsets else jets.host_offsets,
         )
 
 
@@ -116,11 +194,14 @@ class JetInputs:
             {name: group.shape[1] for name, group in self.jet_features.items()},
         )
 
-    def map_tensors(self, change: Callable[[Tensor], Tensor]) -> "JetInputs":
-        """Return the inputs with every tensor changed, offsets included."""
+    def relocated(self, move: Callable[[Tensor], Tensor]) -> "JetInputs":
+        """Return the inputs with every tensor moved elsewhere; the host keeps the offsets that it has."""
         return JetInputs(
-            {name: item.with_rows(change, change(item.offsets)) for name, item in self.collections.items()},
-            {name: change(group) for name, group in self.jet_features.items()},
+            {
+                name: item.with_rows(move, Layout(move(item.offsets), item.layout.host_offsets))
+                for name, item in self.collections.items()
+            },
+            {name: move(group) for name, group in self.jet_features.items()},
         )
 
     def to(self, target: torch.device | str | torch.dtype) -> "JetInputs":
@@ -133,7 +214,7 @@ class JetInputs:
                 },
                 {name: group.to(target) for name, group in self.jet_features.items()},
             )
-        return self.map_tensors(lambda tensor: tensor.to(target))
+        return self.relocated(sender(target))
 
     def padded(self, min_slots: int = 1) -> "PaddedInputs":
         """Return the same jets padded with zeros to the longest one, and to at least `min_slots` slots."""
@@ -168,15 +249,25 @@ class PaddedInputs:
         return self.collections[main_collection(InputShape(shapes))]
 
 
+def sender(device: torch.device | str) -> Callable[[Tensor], Tensor]:
+    """Return what moves tensors to a device; a copy to a GPU from page-locked memory is not waited for."""
+    device = torch.device(device)
+    if device.type != "cuda":
+        return lambda tensor: tensor.to(device)
+    return lambda tensor: (tensor.pin_memory() if tensor.is_cpu else tensor).to(device, non_blocking=True)
+
+
 def _padded(collection: Collection, min_slots: int) -> PaddedCollection:
-    lengths = collection.lengths
-    num_slots = max(int(lengths.max()) if len(lengths) else 0, min_slots)
-    mask = torch.arange(num_slots, device=lengths.device) < lengths[:, None]
+    layout = collection.layout
+    slots = torch.arange(max(layout.longest, min_slots), device=layout.device)
+    mask = slots < layout.lengths[:, None]
+    places = (layout.offsets[:-1, None] + slots).clamp(max=max(layout.num_rows - 1, 0)).flatten()
 
     def pad(rows: Tensor) -> Tensor:
-        grid = rows.new_zeros(*mask.shape, rows.shape[1])
-        grid[mask] = rows
-        return grid
+        if len(rows) == 0:
+            return rows.new_zeros(*mask.shape, rows.shape[1])
+        grid = rows.index_select(0, places).view(*mask.shape, rows.shape[1])
+        return grid.masked_fill(~mask[..., None], 0)
 
     return PaddedCollection(
         features=pad(collection.features),

@@ -12,7 +12,7 @@ from conftest import ROOT
 PACKAGE = ROOT / "partt"
 BASE = {"config", "errors", "atomic_files", "regular_files", "physics", "jet_inputs", "jobs"}
 STAGES = {
-    *("simulation", "conversion", "checking", "training"),
+    *("downloading", "simulation", "conversion", "checking", "training"),
     *("prediction", "evaluation", "explanation", "exporting"),
 }
 # room of partt -> the other rooms that it may import

@@ -37,6 +37,11 @@ SMALLER = {
         "train jetclass_pfn": "train jetclass_pfn --set epochs=1",
     },
     "docs/how-to/regress_mass.md": {"--jets 300": "--jets 8", "epochs=2": "epochs=1"},
+    "docs/how-to/pre_training.md": {
+        "epochs=2": "epochs=1",
+        "masked_particles": "masked_particles --set 'model.settings={num_blocks: 1}'",
+        "few.yaml": "few.yaml --set 'model.settings={num_blocks: 1}' --set epochs=1",
+    },
     "docs/how-to/fine_tuning.md": {"epochs=2": "epochs=1", "tuned.yaml": "tuned.yaml --set epochs=1"},
 }
 

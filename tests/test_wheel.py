@@ -54,7 +54,7 @@ def test_an_installed_wheel_finds_its_configs_and_taggers(wheel, tmp_path):
 
 def test_the_wheel_holds_what_the_repository_shows(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    for folder in ("data_configs", "input_maps", "training"):
+    for folder in ("data_configs", "input_maps", "public_datasets", "training"):
         for path in (ROOT / folder).iterdir():
             assert f"partt/shipped/{folder}/{path.name}" in names
     assert "partt/py.typed" in names

@@ -239,6 +239,7 @@ def _check_file(
                 kind = file.branches.get(renamed_branch(config, name), "set by file_magic")
                 report.branches.setdefault(name, ValueSummary(name, kind)).add(column)
             summary.num_read += stop - start
+            summary.num_jets += variables.num_jets
             selected = select(config, variables, purpose)
             summary.num_selected += selected.num_jets
             if purpose == "train":
@@ -396,8 +397,10 @@ def _check_targets(config: DataConfig, report: CheckReport) -> None:
     for target in report.targets.values():
         if target.num_nan == target.num_values:
             report.warn(f"target {target.name}", "is not known for any jet")
+    if config.labels.type != "custom":
+        return
     first = report.targets[config.target_names[0]]
-    if config.labels.type == "custom" and first.is_whole and 0 <= first.minimum <= first.maximum:
+    if first.is_whole and 0 <= first.minimum <= first.maximum:
         report.warn(
             f"target {first.name}",
             f"has whole numbers up to {first.maximum:g}: unless `tasks` of the recipe lists it, training "

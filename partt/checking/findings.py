@@ -70,6 +70,7 @@ class SampleSummary:
     num_files: int = 0
     num_entries: int = 0
     num_read: int = 0
+    num_jets: int = 0  # read: more or fewer than entries if these are events
     num_selected: int = 0
     jets_by_class: dict[str, int] = field(default_factory=dict)
 
@@ -152,6 +153,13 @@ class CheckReport:
     num_bad_jets: int = 0
     first_bad_jet: str | None = None
     sum_weights: float = 0.0
+
+    def __repr__(self) -> str:
+        """Return what a prompt shows: whether a job would run, and what was found."""
+        state = "not ready" if self.num_errors else "ready"
+        num_files = sum(sample.num_files for sample in self.samples.values())
+        found = f"{self.num_errors} errors, {len(self.findings) - self.num_errors} warnings"
+        return f"<CheckReport: {state}; {num_files} files, {self.num_jets:,} jets, {found}>"
 
     @property
     def num_errors(self) -> int:

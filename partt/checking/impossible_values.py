@@ -14,19 +14,22 @@ FAR = 10.0  # times larger than 99 % of the other values: no measurement
 
 
 def check_values(report: CheckReport) -> None:
-    """Warn of branches, or else of inputs computed from them, with values that cannot be measurements."""
-    found = [_warn(values, report) for values in report.branches.values()]
+    """Warn of branches, or else of inputs computed from them, with values that cannot be measurements.
+
+    A frequent value of a computed input is what its formula makes, as of clipped values: no sentinel.
+    """
+    found = [_warn(values, report, computed=False) for values in report.branches.values()]
     if not any(found):
         for name, values in report.inputs.items():
             if name not in report.branches:
-                _warn(values, report)
+                _warn(values, report, computed=True)
 
 
-def _warn(values: ValueSummary, report: CheckReport) -> bool:
+def _warn(values: ValueSummary, report: CheckReport, *, computed: bool) -> bool:
     if not values.first_values or values.is_whole:
         return False
     sample = np.concatenate(values.first_values)
-    spike = _sentinel(sample)
+    spike = None if computed else _sentinel(sample)
     if spike is not None:
         value, fraction = spike
         report.warn(

@@ -6,10 +6,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from partt.cli.arguments import add_input, add_network, positive
-from partt.cli.screen import fitting_tables, make_console, progress_bar
+from partt.cli.screen import fitting_tables, make_console, make_table, print_table, progress_bar
 from partt.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -76,14 +77,14 @@ def run(options: argparse.Namespace) -> int:
     """Check the files and print the report; exit code 3 if there are errors."""
     from partt.checking.check import check
 
-    config: str | Tagger = options.config
+    tagger: Tagger | None = None
     files, purpose = options.files, options.purpose
     if purpose not in {"train", "predict"}:
-        config, files = _tagger(purpose, options), [options.config, *files]
+        tagger, files = _tagger(purpose, options), [options.config, *files]
         purpose = "predict"
     with progress_bar("checking", unit="files", show=not options.json) as progress:
         report = check(
-            config,
+            tagger or options.config,
             [*files, *options.train],
             options.test,
             purpose=purpose,
@@ -96,6 +97,8 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(_as_json(report), indent=2))
     else:
         _print(report, make_console())
+        if tagger is not None and tagger.domain is None:
+            print(f"{options.purpose} does not say which values it was trained on: nothing to compare with")
     return DataError.exit_code if report.num_errors else 0
 
 
@@ -110,25 +113,9 @@ def _tagger(name: str, options: argparse.Namespace) -> "Tagger":
 
 
 def _print(report: "CheckReport", console: Console) -> None:
-    console.print(_sample_table(report))
-    console.print(*_class_tables(report, console), end="")
-    if len(report.collections) > 1 or any(found.num_masked for found in report.collections.values()):
-        console.print(_collection_table(report))
-    if report.branches:
-        console.print(_value_table("branches", report.branches.values()))
-    for group, names in report.inputs_by_group.items():
-        computed = [report.inputs[name] for name in names if name in report.inputs.keys() - report.branches]
-        of_group = f" of {group}" if len(report.inputs_by_group) > 1 else ""
-        if computed:
-            console.print(
-                _value_table(f"inputs{of_group} computed from them, before standardisation", computed)
-            )
-    if report.targets:
-        console.print(_target_table(report))
-    if report.domain:
-        console.print(_domain_table(report))
-    if report.particle_classes:
-        console.print(_particle_class_table(report))
+    for table in _tables(report, console):
+        print_table(console, table)
+        console.print()
     for finding in sorted(report.findings, key=lambda finding: finding.severity):
         colour = "red" if finding.severity == "error" else "yellow"
         text = finding.text if finding.text.startswith(finding.where) else f"{finding.where}: {finding.text}"
@@ -144,13 +131,40 @@ def _print(report: "CheckReport", console: Console) -> None:
         console.print("[green]ready[/], judging by the first entries of each file; --deep reads them all")
 
 
+def _tables(report: "CheckReport", console: Console) -> "Iterator[Table]":
+    yield _sample_table(report)
+    yield from _class_tables(report, console)
+    if len(report.collections) > 1 or any(found.num_masked for found in report.collections.values()):
+        yield _collection_table(report)
+    if report.branches:
+        yield _value_table("branches", report.branches.values())
+    for group, names in report.inputs_by_group.items():
+        computed = [report.inputs[name] for name in names if name in report.inputs.keys() - report.branches]
+        of_group = f" of {group}" if len(report.inputs_by_group) > 1 else ""
+        if computed:
+            yield _value_table(f"inputs{of_group} computed from them, before standardisation", computed)
+    if report.targets:
+        yield _target_table(report)
+    if report.domain:
+        yield _domain_table(report)
+    if report.particle_classes:
+        yield _particle_class_table(report)
+
+
 def _sample_table(report: "CheckReport") -> Table:
-    table = Table("files", title="files")
-    for title in ("number", "entries", "read", "selected"):
-        table.add_column(title, justify="right")
-    for sample in report.samples.values():
-        counts = (sample.num_files, sample.num_entries, sample.num_read, sample.num_selected)
-        table.add_row(sample.name, *(f"{count:,}" for count in counts))
+    samples = report.samples.values()
+    columns = {
+        "files": [sample.num_files for sample in samples],
+        "entries": [sample.num_entries for sample in samples],
+        "read": [sample.num_read for sample in samples],
+        "jets read": [sample.num_jets for sample in samples],
+        "selected": [sample.num_selected for sample in samples],
+    }
+    if columns["jets read"] == columns["read"]:  # an entry is a jet
+        del columns["jets read"]
+    table = make_table("", title="files", numbers=list(columns))
+    for sample, *counts in zip(samples, *columns.values(), strict=True):
+        table.add_row(escape(sample.name), *(f"{count:,}" for count in counts))
     return table
 
 
@@ -160,13 +174,12 @@ def _class_tables(report: "CheckReport", console: Console) -> "Iterator[Table]":
     classes = list(dict.fromkeys(name for sample in samples for name in sample.jets_by_class))
     columns = [(name, [f"{sample.jets_by_class.get(name, 0):,}" for sample in samples]) for name in classes]
     title = "selected jets by class, of those read"
-    yield from fitting_tables(console, [sample.name for sample in samples], columns, title=title)
+    yield from fitting_tables(console, [sample.name for sample in samples], columns, title)
 
 
 def _collection_table(report: "CheckReport") -> Table:
-    table = Table("particles", title="particles per jet", show_edge=False)
-    for heading in ("most", "limit", "jets without any", "jets cut", "left out by mask"):
-        table.add_column(heading, justify="right")
+    headings = ("most", "limit", "jets without any", "jets cut", "left out by mask")
+    table = make_table("particles", title="particles per jet", numbers=headings)
     for found in report.collections.values():
         limit = "" if found.limit is None else str(found.limit)
         masked = f"{found.num_masked / found.num_particles:.1%}" if found.num_masked else ""
@@ -176,9 +189,8 @@ def _collection_table(report: "CheckReport") -> Table:
 
 
 def _target_table(report: "CheckReport") -> Table:
-    table = Table("target", title="targets, of the selected jets", show_edge=False)
-    for heading in ("smallest", "median", "largest", "not known"):
-        table.add_column(heading, justify="right")
+    headings = ("smallest", "median", "largest", "not known")
+    table = make_table("target", title="targets, of the selected jets", numbers=headings)
     for values in report.targets.values():
         numbers = (f"{number:.4g}" for number in (values.minimum, values.median, values.maximum))
         table.add_row(values.name, *numbers, f"{values.num_nan / max(values.num_values, 1):.2%}")
@@ -186,9 +198,8 @@ def _target_table(report: "CheckReport") -> Table:
 
 
 def _particle_class_table(report: "CheckReport") -> Table:
-    table = Table("label", "class", title="particles of the selected jets by class", show_edge=False)
-    for heading in ("number", "fraction"):
-        table.add_column(heading, justify="right")
+    title = "particles of the selected jets by class"
+    table = make_table("label", "class", title=title, numbers=("number", "fraction"))
     for found in report.particle_classes.values():
         counts = {**found.by_class, "(not known)": found.num_unknown}
         for name, count in counts.items():
@@ -199,9 +210,8 @@ def _particle_class_table(report: "CheckReport") -> Table:
 def _domain_table(report: "CheckReport") -> Table:
     from partt.data.training_domain import HIGH, LOW, MEDIAN
 
-    table = Table("variable", title="values of the training, and of these files", show_edge=False)
-    for heading in ("training: 0.1 %", "median", "99.9 %", "here: median", "outside"):
-        table.add_column(heading, justify="right")
+    headings = ("training: 0.1 %", "median", "99.9 %", "here: median", "outside")
+    table = make_table("variable", title="values of the training, and of these files", numbers=headings)
     for name, found in report.domain.items():
         training = (f"{found.training[position]:.3g}" for position in (LOW, MEDIAN, HIGH))
         if found.excess is None:
@@ -212,14 +222,21 @@ def _domain_table(report: "CheckReport") -> Table:
 
 
 def _value_table(title: str, summaries: "Iterable[ValueSummary]") -> Table:
-    table = Table("variable", "type", title=title, show_edge=False)  # JetClass fits into 80 columns
-    for heading in ("smallest", "median", "largest", "NaN", "inf"):
-        table.add_column(heading, justify="right")
-    for values in summaries:
-        numbers = (values.minimum, values.median, values.maximum)
-        counts = (values.num_nan, values.num_infinite)
-        cells = (*(f"{n:.4g}" for n in numbers), *(f"{n:,}" if n else "" for n in counts))
-        table.add_row(values.name, values.type, *cells)
+    """Return ranges of values; columns that would be empty are left out."""
+    values = list(summaries)
+    columns = {
+        "type": [one.type for one in values],
+        "smallest": [f"{one.minimum:.4g}" for one in values],
+        "median": [f"{one.median:.4g}" for one in values],
+        "largest": [f"{one.maximum:.4g}" for one in values],
+        "NaN": [f"{one.num_nan:,}" if one.num_nan else "" for one in values],
+        "inf": [f"{one.num_infinite:,}" if one.num_infinite else "" for one in values],
+    }
+    filled = {heading: cells for heading, cells in columns.items() if any(cells)}
+    texts = [heading for heading in filled if heading == "type"]
+    table = make_table("variable", *texts, title=title, numbers=[name for name in filled if name != "type"])
+    for one, *cells in zip(values, *filled.values(), strict=True):
+        table.add_row(escape(one.name), *map(escape, cells))
     return table
 
 

@@ -10,12 +10,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from partt.cli.arguments import add_overwrite, add_tree
-from partt.cli.screen import fitting_tables, make_console, progress_bar
+from partt.cli.screen import fitting_tables, make_console, print_table, progress_bar
 from partt.errors import ConfigError
 
 if TYPE_CHECKING:
     from partt.evaluation.regression_table import RegressionTable
-    from partt.evaluation.results_table import ResultsTable
+    from partt.evaluation.results import Evaluation
 
 MAX_LINES = 24  # of the results table on the screen
 
@@ -142,13 +142,13 @@ def run(options: argparse.Namespace) -> int:
         )
     console = make_console()
     if found.table.rows:
-        for one in _screen_tables(found.table, console):
-            console.print(one)
-        if len(found.table.columns) > MAX_LINES:
-            print(f"and {len(found.table.columns) - MAX_LINES} more: {options.out / 'table.md'}")
+        for one in _screen_tables(found, console):
+            print_table(console, one)
+        if (rest := len(found.table.columns) - len(_shown_columns(found))) > 0:
+            print(f"and {rest} more: {options.out / 'table.md'}")
     for table in found.regression_tables:
         for one in _regression_tables(table, console):
-            console.print(one)
+            print_table(console, one)
     for name, seeds in found.models.items():
         for reason, count in seeds[0].left_out.items():
             print(f"{name}: {count:,} of {seeds[0].num_rows:,} rows left out: {reason}")
@@ -169,15 +169,27 @@ def _models(texts: list[str]) -> dict[str, list[str]]:
     return models
 
 
-def _screen_tables(results: "ResultsTable", console: Console) -> Iterator[Table]:
+def _shown_columns(found: "Evaluation") -> list[int]:
+    """Return which numbers the screen shows, by position: of many, those of the discriminants in figures."""
+    from partt.evaluation.shown import shown_discriminants
+
+    columns = found.table.columns
+    if len(columns) <= MAX_LINES or found.main.classification is None:
+        return list(range(len(columns)))
+    shown = [one.discriminant for one in shown_discriminants(found.main.classification).values()]
+    return [n for n, one in enumerate(columns) if one.discriminant is None or one.discriminant in shown]
+
+
+def _screen_tables(found: "Evaluation", console: Console) -> Iterator[Table]:
     """Yield the table with a line for each number; published rows are only in the report."""
     from partt.evaluation.table_formats import plain_text, row_title
     from partt.pages.number_text import cell_text
 
-    lines = [column.title for column in results.columns[:MAX_LINES]]
+    shown = _shown_columns(found)
+    lines = [found.table.columns[number].title for number in shown]
     columns = [
-        (row_title(row), [plain_text(cell_text(cell)) for cell in row.cells[:MAX_LINES]])
-        for row in results.rows
+        (row_title(row), [plain_text(cell_text(row.cells[number])) for number in shown])
+        for row in found.table.rows
         if not row.source
     ]
     yield from fitting_tables(console, lines, columns, title=r"68 % intervals \[background jets that pass]")

@@ -3,10 +3,8 @@
 import argparse
 from pathlib import Path
 
-from rich.table import Table
-
 from partt.cli.arguments import add_network, add_overwrite, few_positive, positive
-from partt.cli.screen import make_console, progress_bar
+from partt.cli.screen import make_console, make_table, print_table, progress_bar
 from partt.errors import ConfigError
 
 SHOWN = 12  # of the inputs that matter most
@@ -77,13 +75,12 @@ def run(options: argparse.Namespace) -> int:
             overwrite=options.overwrite,
             progress=progress,
         )
-    table = Table("shuffled", title="loss of AUC, with 68 % intervals")
-    table.add_column("loss", justify="right")
+    table = make_table("shuffled", title="loss of AUC, with 68 % intervals", numbers=["loss"])
     for one in sorted(found.importances, key=lambda one: -one.losses.area.loss)[:SHOWN]:
         loss = one.losses.area
         text = cell_text(Cell(loss.loss, loss.low, loss.high))
         table.add_row(one.change.name.replace("[", r"\["), f"{text.value} ± {text.up}")
-    make_console().print(table)
+    print_table(make_console(), table)
     for what, why in found.left_out.items():
         print(f"no {what}: {why}")
     print(f"explanation: {out / 'explanation.html'}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from partt.cli.arguments import add_network, add_overwrite, positive
-from partt.cli.screen import make_console
+from partt.cli.screen import make_console, make_table, print_table
 from partt.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> None:
             opset=options.opset or DEFAULT_OPSET,
             overwrite=options.overwrite,
         )
-    console.print(_table(result))
+    print_table(console, _table(result))
     others = f" and {result.preprocess_json}" if result.preprocess_json else ""
     text = f"{result.path} ({result.num_bytes / 1e6:.1f} MB){others}: {_proof(result.header)}"
     console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -104,7 +104,7 @@ def _proof(header: "OnnxHeader") -> str:
 
 
 def _table(result: "ExportResult") -> Table:
-    table = Table("input (float32)", "axes", "unit", title="exported")
+    table = make_table("input (float32)", "axes", "unit", title="exported")
     for name, axes in result.input_axes.items():
         table.add_row(name, " x ".join(map(str, axes)), result.header.units.get(name, "1"))
     return table

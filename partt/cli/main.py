@@ -1,25 +1,24 @@
-"""The `partt` command: runs a verb; errors become one message and an exit code."""
+"""The `partt` command: parses its words and runs a verb."""
 
 import argparse
-import errno
 import importlib
-import os
 import shlex
 import sys
-import traceback
 from collections.abc import Sequence
 
 import partt
+from partt.cli.exit_codes import exit_code_of
 from partt.cli.streams import lasting_streams
-from partt.errors import ConfigError, OutputError, ParttError, is_utf8
-from partt.jobs.stop_signals import SignalInterrupt, raise_on_signal
+from partt.errors import ConfigError, is_utf8
+from partt.jobs.stop_signals import raise_on_signal
 
 # verb -> summary; the code is partt/cli/<verb>.py, with add_arguments(parser) and run(arguments)
 VERBS = {
     "simulate": "make JetClass-style jets with Pythia 8 and a fast detector simulation",
+    "download": "fetch a public dataset: JetClass, Top Landscape, Quark-Gluon",
     "convert": "convert public datasets (HDF5, NPZ) to ROOT files, keeping every event",
     "check": "check, before a long job, that files and data config fit together",
-    "train": "train a network on labelled jets, following a recipe",
+    "train": "train a network on jets, following a recipe",
     "predict": "score new jets, labelled or not, one row for each entry",
     "evaluate": "make the results table, figures and report from scores",
     "explain": "find out which inputs of a tagger matter and where its network looks",
@@ -30,8 +29,6 @@ VERBS = {
     "taggers": "list the taggers that come with partt",
     "demo": "simulate, train, predict and evaluate in a few minutes",
 }
-
-OUT_OF_MEMORY = "partt: error: out of memory; use smaller batches, or fewer threads or workers"
 
 EXAMPLES = """\
 examples:
@@ -53,42 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return ConfigError.exit_code
         options = parse(words)
         with raise_on_signal():
-            return _run(options)
-
-
-def _run(options: argparse.Namespace) -> int:
-    try:
-        code = int(options.run(options) or 0)
-        sys.stdout.flush()
-    except ParttError as error:
-        if options.debug:
-            traceback.print_exc()
-        print(f"partt: error: {error}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:
-        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
-            raise
-        print(f"partt: error: cannot write the output: {error.strerror}", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes there
-        return OutputError.exit_code
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        print(OUT_OF_MEMORY, file=sys.stderr)
-        return OutputError.exit_code
-    except SignalInterrupt as interrupt:
-        print(f"partt: stopped by {interrupt}", file=sys.stderr)
-        return 128 + interrupt.number
-    except KeyboardInterrupt:
-        print("partt: interrupted", file=sys.stderr)
-        return 130
-    return code
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Tell whether Python, numpy, or torch (which raises a RuntimeError) got no memory."""
-    signs = ("allocate memory", "out of memory", "can't start new thread")
-    return isinstance(error, MemoryError) or any(sign in str(error) for sign in signs)
+            return exit_code_of(lambda: options.run(options), debug=options.debug)
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

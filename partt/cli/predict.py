@@ -6,11 +6,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
 import partt
 from partt.cli.arguments import add_input, add_network, add_overwrite, few_positive, fraction
-from partt.cli.screen import make_console, progress_bar
+from partt.cli.screen import make_console, make_table, print_table, progress_bar
 from partt.errors import ConfigError
 from partt.jobs.progress import Progress
 
@@ -192,8 +190,8 @@ def _print(result: "PredictResult", console: "Console") -> None:
     balance = result.balance
     kept = sum(output.was_complete for output in result.outputs)
     rate = result.jets_per_second
-    table = Table("", title="stopped early" if result.stopped else "predicted", show_header=False)
-    table.add_column(justify="right")
+    title = "stopped early" if result.stopped else "predicted"
+    table = make_table("", title=title, numbers=[""], show_header=False)
     if balance.events:
         table.add_row("events in", f"{balance.events:,}")
     table.add_row("jets in" if balance.events else "entries in", f"{balance.entries:,}")
@@ -206,7 +204,7 @@ def _print(result: "PredictResult", console: "Console") -> None:
     table.add_row("files skipped", f"{len(result.bad_files):,}")
     if rate is not None:
         table.add_row("jets/s", f"{rate:,.0f}")
-    console.print(table)
+    print_table(console, table)
     for file in result.bad_files:
         _line(console, f"skipped: {file.reason}")
     for column in result.left_out:

@@ -5,8 +5,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.markup import escape
@@ -17,6 +18,7 @@ from rich.text import Text
 from partt.jobs.progress import Progress
 
 MIN_WIDTH = 80  # columns; narrower tables lose their contents
+GAP = 2  # between columns of tables
 MIN_BAR = 10  # columns; with less room, details go below the bar
 PATIENCE = 2.0  # seconds before progress is shown
 DRAW_EVERY = 0.2  # seconds between updates of a live line
@@ -28,29 +30,51 @@ def make_console() -> Console:
     return Console(width=max(MIN_WIDTH, Console().width))
 
 
+def make_table(*headings: str, title: str, numbers: Sequence[str] = (), show_header: bool = True) -> Table:
+    """Return an empty table in the one style of all verbs: no frame, a line below the headings.
+
+    `numbers` are the headings of further columns, which are aligned to the right.
+    """
+    table = Table(
+        *headings,
+        title=title,
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        collapse_padding=True,
+        show_header=show_header,
+    )
+    for heading in numbers:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table below its title, which may be the wider one."""
+    title, table.title = table.title, None
+    console.print(title, style="bold", highlight=False)
+    console.print(table)
+
+
 def fitting_tables(
-    console: Console, lines: Sequence[str], columns: Sequence[tuple[str, Sequence[str]]], **options: Any
+    console: Console, lines: Sequence[str], columns: Sequence[tuple[str, Sequence[str]]], title: str
 ) -> Iterator[Table]:
     """Yield tables that fit the console: each has the titles of the lines, and some of the columns.
 
-    `columns`: heading and cells of each, as plain text; `options` are those of rich's Table.
+    `columns`: heading and cells of each, as plain text.
     """
     titles = max(map(len, lines), default=0)
     widths = [max(map(len, [heading, *cells])) for heading, cells in columns]
     first = 0
     while first < len(columns):
-        last, room = (
-            first + 1,
-            console.width - titles - widths[first] - 7,
-        )  # 3 between columns, 4 at the edges
-        while last < len(columns) and widths[last] + 3 <= room:
-            room -= widths[last] + 3
+        last, room = first + 1, console.width - titles - widths[first] - GAP
+        while last < len(columns) and widths[last] + GAP <= room:
+            room -= widths[last] + GAP
             last += 1
-        table = Table("", **options)
-        for heading, _ in columns[first:last]:
-            table.add_column(escape(heading), justify="right")
-        for number, title in enumerate(lines):
-            table.add_row(escape(title), *(escape(cells[number]) for _, cells in columns[first:last]))
+        headings = [escape(heading) for heading, _ in columns[first:last]]
+        table = make_table("", title=title, numbers=headings)
+        for number, line in enumerate(lines):
+            table.add_row(escape(line), *(escape(cells[number]) for _, cells in columns[first:last]))
         yield table
         first = last
 

@@ -1,13 +1,18 @@
-"""`partt train`: train a network on labelled jets, following a recipe."""
+"""`partt train`: train a network on jets, following a recipe."""
 
 import argparse
+import os
+import sys
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from partt.cli.arguments import add_input, count, few, few_positive, fraction
+from partt.cli.exit_codes import exit_code_of
 from partt.cli.screen import progress_bar
+from partt.errors import ConfigError
+from partt.jobs.local_ranks import LOST, run_ranks
 
 if TYPE_CHECKING:
     from partt.jobs.progress import Progress
@@ -22,6 +27,7 @@ more:
   partt train jetclass_part_full --train TTBar:'train/TTBar_*.root' QCD:'train/ZJets*.root' --val 'val/*.root'
   partt train quick --train 'jets/*.root' --val-fraction 0.2 --set optimizer.lr=3e-4 --set epochs=20
   partt train quick --train 'jets/*.root' --val-fraction 0.2 --out runs/five --seeds 5 --resume
+  partt train quick --train 'jets/*.root' --val-fraction 0.2 --processes 8
   torchrun --nproc-per-node 4 -m partt train jetclass_part_full --train 'train/*.root' --val 'val/*.root'
 
 After Ctrl-C, SIGTERM or SIGHUP a run finishes its step, saves everything and ends with exit code 75; a second
@@ -93,7 +99,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 or auto (default)")
     parser.add_argument("--workers", metavar="N", type=few, default=1, help="reading processes (default: 1)")
-    parser.add_argument("--threads", metavar="N", type=few, help="CPU threads (default: all cores)")
+    parser.add_argument(
+        "--threads",
+        metavar="N",
+        type=few,
+        help="CPU threads of each process (default: all cores; with --processes 1)",
+    )
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=few_positive,
+        default=1,
+        help="share each batch between N processes of this CPU, for which N cores are needed (default: 1)",
+    )
     parser.add_argument("--cache", metavar="DIR", type=Path, help="folder to cache preprocessed jets")
     parser.add_argument(
         "--on-bad-file",
@@ -117,6 +135,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    """Train, in this process or in several."""
+    if options.processes == 1:
+        return _train(options)
+    if "WORLD_SIZE" in os.environ:
+        raise ConfigError(
+            "--processes starts its processes itself, but torchrun has done so (WORLD_SIZE is set): leave "
+            "one of them out"
+        )
+    ended = run_ranks(
+        options.processes,
+        options.threads or 1,
+        lambda: exit_code_of(lambda: _train_rank(options), debug=options.debug),
+    )
+    if ended.message:
+        print(ended.message, file=sys.stderr)
+    return ended.exit_code
+
+
+def _train_rank(options: argparse.Namespace) -> int:
+    """Train as one of several processes on this CPU."""
+    from partt.jobs.devices import choose_device
+    from partt.training.distributed import LostProcessError
+
+    if choose_device(options.device).type != "cpu":
+        raise ConfigError(
+            "--processes shares the cores of a CPU: add --device cpu; for several GPUs use torchrun "
+            "(docs/how-to/clusters.md)"
+        )
+    try:
+        return _train(options)
+    except LostProcessError:  # whoever waits for all processes says which one ended, and why
+        return LOST
+
+
+def _train(options: argparse.Namespace) -> int:
     """Train, and show the progress."""
     from partt.cli.train_screen import TrainScreen
     from partt.jobs.stop_signals import STOPPED, SignalledError, stop_on_signal
@@ -158,7 +211,7 @@ def run(options: argparse.Namespace) -> int:
             network_file=options.network,
             device=options.device,
             num_workers=options.workers,
-            num_threads=options.threads,
+            num_threads=options.threads or (1 if options.processes > 1 else None),
             cache=options.cache,
             on_bad_file=options.on_bad_file,
             max_bad_fraction=options.max_bad_fraction,

@@ -15,9 +15,12 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from partt.jet_inputs import Collection, JetInputs
+from partt.jet_inputs import Collection, JetInputs, sender
 
 Positions = npt.NDArray[np.int64]
+
+INLINE_BYTES = 12  # arrow keeps so few bytes in a view itself
+MAX_VIEWED = 2**31 - 1  # bytes of a part; arrow's views have positions of 32 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +35,9 @@ class ParticleClasses:
         start, stop = int(self.offsets[first]), int(self.offsets[last])
         return ParticleClasses(self.numbers[start:stop], self.offsets[first : last + 1] - start)
 
-    def map_tensors(self, change: Callable[[Tensor], Tensor]) -> "ParticleClasses":
-        """Return them with both tensors changed."""
-        return ParticleClasses(change(self.numbers), change(self.offsets))
+    def relocated(self, move: Callable[[Tensor], Tensor]) -> "ParticleClasses":
+        """Return them with both tensors moved elsewhere."""
+        return ParticleClasses(move(self.numbers), move(self.offsets))
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +60,13 @@ class JetBatch:
         """Return the number of jets."""
         return len(self.weights)
 
-    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "JetBatch":
-        """Return the batch with its tensors on a device."""
-        return self._map_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+    def to(self, device: torch.device | str) -> "JetBatch":
+        """Return the batch with its tensors on a device; a copy to a GPU is not waited for."""
+        return self._relocated(sender(device))
 
     def pin_memory(self) -> "JetBatch":
         """Return the batch in page-locked memory, so that copies to a GPU overlap with computing."""
-        return self._map_tensors(Tensor.pin_memory)
+        return self._relocated(Tensor.pin_memory)
 
     def take(self, jets: Positions) -> "JetBatch":
         """Return the given jets in the given order (on the CPU)."""
@@ -81,8 +84,8 @@ class JetBatch:
         """Return the batch without its bad jets."""
         return self.take(np.flatnonzero(~self.bad.numpy())) if self.bad.any() else self
 
-    def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> "JetBatch":
-        return self._map(change, self.inputs.map_tensors(change), lambda item: item.map_tensors(change))
+    def _relocated(self, move: Callable[[Tensor], Tensor]) -> "JetBatch":
+        return self._map(move, self.inputs.relocated(move), lambda item: item.relocated(move))
 
     def _map(
         self,
@@ -136,13 +139,17 @@ def _gathered_inputs(parts: Sequence[JetInputs], jets: Positions) -> JetInputs:
 
 
 class _Gather:
-    """Copies the particles of given jets; arrow copies those of a jet at once, numpy row by row."""
+    """Copies the particles of given jets from several parts, once; arrow copies those of a jet at a time.
+
+    A jet is a view (length, prefix, number of the part, start) of the bytes of its part, as arrow defines it.
+    """
 
     def __init__(self, offsets: Sequence[Tensor], jets: Positions) -> None:
-        self.jets = pa.array(jets)
-        self._part_offsets = [part.numpy() for part in offsets]
-        lengths = np.concatenate([np.diff(part) for part in self._part_offsets])[jets]
-        self.offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]))  # of the result
+        of_parts = [part.numpy() for part in offsets]
+        self._lengths = np.concatenate([np.diff(part) for part in of_parts])[jets]
+        self._starts = np.concatenate([part[:-1] for part in of_parts])[jets]
+        self._parts = np.repeat(np.arange(len(offsets)), [len(part) - 1 for part in of_parts])[jets]
+        self.offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(self._lengths)]))  # of the result
 
     def __call__(self, parts: list[Tensor]) -> Tensor:
         """Return the rows of the jets, from tensors (T, ...) of each part."""
@@ -150,16 +157,23 @@ class _Gather:
         row_bytes = parts[0].element_size() * math.prod(shape[1:])
         if row_bytes == 0 or shape[0] == 0:
             return parts[0].new_empty(shape)
-        jets = [
-            pa.LargeBinaryArray.from_buffers(
-                pa.large_binary(),
-                len(offsets) - 1,
-                [None, pa.py_buffer(offsets * row_bytes), pa.py_buffer(part.contiguous().numpy())],
-            )
-            for part, offsets in zip(parts, self._part_offsets, strict=True)
-        ]
-        taken = (jets[0] if len(jets) == 1 else pa.concat_arrays(jets)).take(self.jets)
-        return torch.frombuffer(taken.buffers()[2], dtype=parts[0].dtype).reshape(shape)
+        if row_bytes <= INLINE_BYTES or max(part.nbytes for part in parts) > MAX_VIEWED:
+            return _pick(parts, self._rows([len(part) for part in parts]))
+        views = np.zeros((len(self._parts), 4), dtype=np.int32)
+        np.multiply(self._lengths, row_bytes, out=views[:, 0], casting="unsafe")
+        views[:, 2] = self._parts
+        np.multiply(self._starts, row_bytes, out=views[:, 3], casting="unsafe")
+        buffers = [pa.py_buffer(array) for array in (views, *(part.contiguous().numpy() for part in parts))]
+        jets = pa.Array.from_buffers(pa.binary_view(), len(views), [None, *buffers])
+        copied = jets.cast(pa.large_binary()).buffers()[2]
+        return torch.frombuffer(copied, dtype=parts[0].dtype).reshape(shape)
+
+    def _rows(self, num_rows: Sequence[int]) -> Positions:
+        """Return the positions of the particles in all parts together."""
+        starts = self._starts + np.cumsum([0, *num_rows[:-1]])[self._parts]
+        offsets = self.offsets.numpy()
+        rows: Positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], self._lengths)
+        return rows
 
 
 def concatenate(batches: Sequence[JetBatch]) -> JetBatch:

@@ -214,7 +214,9 @@ def _clean(blocks: Iterable[_Block], num_jets: int) -> tuple[npt.NDArray[np.int3
     num_nan = np.zeros(num_jets, dtype=np.int32)
     bad = np.zeros(num_jets, dtype=bool)
     for block in blocks:
-        if np.isfinite(block.values).all():
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = block.values.sum()  # quicker than to look at each value
+        if np.isfinite(total) or np.isfinite(block.values).all():
             continue
         jet_of_row = block.layout.jet_of_row
         if block.may_be_nan:

@@ -72,14 +72,16 @@ def evaluate(
     `overwrite`. See docs/reference/evaluation.md for the rest.
     """
     sources = _named(name, scores, compare or {})
-    if out is not None:
+    if label:
         from partt.evaluation.figures.experiment_label import check_label  # noqa: PLC0415 - matplotlib
+
+        check_label(label)
+    if out is not None:
         from partt.evaluation.report import (  # noqa: PLC0415 - matplotlib, only for reports
             refuse_foreign_files,
             write_report,
         )
 
-        check_label(label)
         refuse_foreign_files(Path(out), overwrite=overwrite)  # before long computations
     requests = parse_requests(working_points)
     wanted = {observer: check_edges(observer, list(edges)) for observer, edges in (bins or {}).items()}
@@ -128,14 +130,13 @@ def evaluate(
     table = make_table(settings.discriminants, models)
     if published:
         table = replace(table, rows=(*table.rows, *published_rows(table)))
-    evaluation = Evaluation(models, settings, table)
+    evaluation = Evaluation(models, settings, table, label)
     if out is not None:
         write_report(
             evaluation,
             Path(out),
             epochs=epochs,
             weights=weights,
-            label=label,
             explanation=None if run_folder is None else Path(run_folder) / EXPLANATION_FOLDER,
             command=command,
             overwrite=overwrite,

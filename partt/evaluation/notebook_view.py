@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from html import escape
 
 from partt.evaluation.figures.confusion import draw_confusion
+from partt.evaluation.figures.experiment_label import labelled
 from partt.evaluation.figures.regression_figures import draw_targets
 from partt.evaluation.figures.roc_curves import draw_roc
 from partt.evaluation.regression_formats import predictor_title
 from partt.evaluation.results import Evaluation
-from partt.evaluation.shown import MAX_SHOWN, shown_discriminants
-from partt.evaluation.table_formats import LEGEND, plain_text, row_title
+from partt.evaluation.shown import shown_curves
+from partt.evaluation.table_formats import legend, plain_text, row_title
 from partt.pages.drawing import Drawing
 from partt.pages.number_text import cell_text
 from partt.pages.style import house_style, png_uri
@@ -31,7 +32,7 @@ def evaluation_html(evaluation: Evaluation) -> str:
         parts.append(_table(["", *heads], lines))
         if len(table.columns) > MAX_LINES:
             parts.append(f"<p>and {len(table.columns) - MAX_LINES} more rejections</p>")
-        parts.append(f"<p><small>{escape(LEGEND)}</small></p>")
+        parts.append(f"<p><small>{escape(legend(table))}</small></p>")
     for one in evaluation.regression_tables:
         heads = [predictor_title(predictor) for predictor in one.predictors]
         lines = [
@@ -42,7 +43,7 @@ def evaluation_html(evaluation: Evaluation) -> str:
         ]
         parts.append(_table([one.target, *heads], lines[:MAX_LINES]))
     with house_style():
-        for drawing in _main_figures(evaluation):
+        for drawing in (labelled(plain, evaluation.label) for plain in _main_figures(evaluation)):
             width = round(80 * drawing.width)
             parts.append(
                 f"<img src='{png_uri(drawing.figure)}' alt='{escape(drawing.title)}' "
@@ -53,14 +54,9 @@ def evaluation_html(evaluation: Evaluation) -> str:
 
 def _main_figures(evaluation: Evaluation) -> Iterator[Drawing]:
     main = evaluation.main
+    if curves := shown_curves(evaluation.models):
+        yield draw_roc(curves)
     if main.classification:
-        drawn = shown_discriminants(main.classification)
-        curves = {
-            model: {name: one for name, one in seeds[0].discriminants.items() if name in drawn}
-            for model, seeds in list(evaluation.models.items())[:MAX_SHOWN]
-        }
-        if drawn:
-            yield draw_roc({model: found for model, found in curves.items() if found})
         yield draw_confusion(main.classification)
     for number, drawing in enumerate(draw_targets(evaluation.targets)):
         if number == 0:

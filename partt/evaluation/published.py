@@ -57,7 +57,8 @@ def _read(name: str) -> _Published:
                 (efficiency,) = preset.special.get(signal, preset.efficiencies)
                 if line[signal]:
                     cells[plain_name(signal), efficiency] = Cell(float(line[signal]))
-            model = f"{line['model']} ({line['training_jets']} jets)"
+            number = line["training_jets"]
+            model = f"{line['model']} ({number} jets)" if number else line["model"]
         else:
             for percent in (30, 50):
                 value, spread = line[f"rejection_at_{percent}"], line[f"rejection_at_{percent}_err"]

@@ -32,9 +32,9 @@ from partt.evaluation.regression_formats import (
 from partt.evaluation.responses import ALL_JETS
 from partt.evaluation.results import Evaluation
 from partt.evaluation.sculpting import MIN_PASSING
-from partt.evaluation.shown import MAX_SHOWN, shown_discriminants
+from partt.evaluation.shown import MAX_SHOWN, shown_curves, shown_discriminants
 from partt.evaluation.summary import ClassificationSummary, DiscriminantSummary, Summary
-from partt.evaluation.table_formats import LEGEND, row_title, to_csv, to_latex, to_markdown
+from partt.evaluation.table_formats import legend, row_title, to_csv, to_latex, to_markdown
 from partt.jobs.output_folder import writing_to
 from partt.pages.drawing import Drawing
 from partt.pages.explanation_link import explanation_link
@@ -62,7 +62,6 @@ def write_report(
     *,
     epochs: Sequence[Mapping[str, Any]] = (),
     weights: str | None = None,
-    label: str = "",
     explanation: Path | None = None,
     command: str = "",
     overwrite: bool = False,
@@ -81,7 +80,7 @@ def write_report(
             figures = [
                 (drawing, write_figure(drawing.figure, stage / "figures", drawing.name))
                 for plain_drawing in draw_figures(evaluation, epochs)
-                for drawing in [labelled(plain_drawing, label) if label else plain_drawing]
+                for drawing in [labelled(plain_drawing, evaluation.label)]
             ]
         if evaluation.table.rows:
             write_any_text(stage / "table.md", to_markdown(evaluation.table))
@@ -107,15 +106,9 @@ def refuse_foreign_files(folder: Path, *, overwrite: bool) -> None:
 
 def draw_figures(evaluation: Evaluation, epochs: Sequence[Mapping[str, Any]]) -> Iterator[Drawing]:
     """Draw every figure that there are numbers for."""
-    main = evaluation.main
     models = {name: seeds[0] for name, seeds in list(evaluation.models.items())[:MAX_SHOWN]}
-    if main.classification and main.discriminants:
-        drawn = shown_discriminants(main.classification)
-        curves = {
-            model: {name: one for name, one in summary.discriminants.items() if name in drawn}
-            for model, summary in models.items()
-        }
-        yield draw_roc({model: found for model, found in curves.items() if found})
+    if curves := shown_curves(evaluation.models):
+        yield draw_roc(curves)
     for number, (model, summary) in enumerate(models.items()):
         for drawing in draw_classification(summary) if summary.classification else ():
             key = f"_{file_key(model, 'model', number)}" if number else ""
@@ -163,7 +156,7 @@ def render(evaluation: Evaluation, figures: Sequence[tuple[Drawing, str]], about
         "all_jets": ALL_JETS,
         "row_title": row_title,
         "cell_text": cell_text,
-        "legend": LEGEND,
+        "legend": legend(evaluation.table),
         "figures": _by_title(figures),
     }
     return render_page("partt.evaluation", "report.html.j2", values)

@@ -22,6 +22,7 @@ class Evaluation:
     models: Mapping[str, tuple[Summary, ...]]  # name -> seeds
     settings: EvaluationSettings
     table: ResultsTable  # of the classes
+    label: str = ""  # of an experiment, above figures
 
     def __repr__(self) -> str:
         """Return what a prompt shows: the models, and the first numbers of the first."""

@@ -17,11 +17,20 @@ _LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
 }
-LEGEND = (
-    "68 % intervals, with the number of background jets that pass; (stat.) is the uncertainty from the "
-    "number of jets, (seeds) the standard deviation over the seeds, whose median is quoted. > is a lower "
-    "limit: no background jet passes."
-)
+
+
+def legend(table: ResultsTable) -> str:
+    """Say what the numbers of a table mean, as far as it has such numbers."""
+    parts = ["68 % intervals, with the number of background jets that pass."]
+    cells = [cell for row in table.rows for cell in row.cells if cell]
+    if any(math.isfinite(cell.spread) for cell in cells):
+        parts.append(
+            "(stat.) is the uncertainty from the number of jets, (seeds) the standard deviation over the "
+            "seeds, whose median is quoted."
+        )
+    if any(cell.is_limit for cell in cells):
+        parts.append("> is a lower limit: no background jet passes.")
+    return " ".join(parts)
 
 
 def to_markdown(table: ResultsTable) -> str:
@@ -34,7 +43,7 @@ def to_markdown(table: ResultsTable) -> str:
     if table.is_upright:
         lines = [list(line) for line in zip(*lines, strict=True)]
     lines.insert(1, ["---", *["---:"] * (len(lines[0]) - 1)])
-    return "".join(f"| {' | '.join(map(markdown_text, line))} |\n" for line in lines) + f"\n{LEGEND}\n"
+    return "".join(f"| {' | '.join(map(markdown_text, line))} |\n" for line in lines) + f"\n{legend(table)}\n"
 
 
 def to_latex(table: ResultsTable) -> str:
@@ -50,7 +59,7 @@ def to_latex(table: ResultsTable) -> str:
             lines.append(r"\midrule")
         cells = [latex_cell(cell_text(cell)) for cell in row.cells]
         lines.append(" & ".join([latex_text(row_title(row)), *cells]) + r" \\")
-    return _tabular(lines, len(table.columns))
+    return _tabular(table, lines, len(table.columns))
 
 
 def _upright_latex(table: ResultsTable) -> str:
@@ -59,12 +68,12 @@ def _upright_latex(table: ResultsTable) -> str:
     for number, column in enumerate(table.columns):
         cells = [latex_cell(cell_text(row.cells[number])) for row in table.rows]
         lines.append(" & ".join([latex_text(column.title), *cells]) + r" \\")
-    return _tabular(lines, len(table.rows))
+    return _tabular(table, lines, len(table.rows))
 
 
-def _tabular(lines: Sequence[str], num_columns: int) -> str:
+def _tabular(table: ResultsTable, lines: Sequence[str], num_columns: int) -> str:
     begin, end = rf"\begin{{tabular}}{{l{'r' * num_columns}}}", r"\end{tabular}"
-    return "\n".join([f"% {LEGEND}", begin, r"\toprule", *lines, r"\bottomrule", end, ""])
+    return "\n".join([f"% {legend(table)}", begin, r"\toprule", *lines, r"\bottomrule", end, ""])
 
 
 def to_csv(table: ResultsTable) -> str:

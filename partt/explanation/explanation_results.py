@@ -73,3 +73,8 @@ class Explanation:
     embedding: EmbeddingSummary | None
     displays: tuple[JetDisplay, ...]
     left_out: Mapping[str, str]  # what -> why
+
+    def __repr__(self) -> str:
+        """Return what a prompt shows: the tagger, and how well it does."""
+        jets = f"{sum(self.num_jets.values()):,} jets"
+        return f"<Explanation of {self.tagger}: {jets}, accuracy {self.accuracy:.4f}, AUC {self.area:.4f}>"

@@ -70,6 +70,7 @@ class LabelledJets:
 def tagger_to_explain(tagger: str | Path | Tagger, network_file: str | Path | None = None) -> Tagger:
     """Return a tagger, loaded if need be; it must have scores of classes, and one network."""
     found = tagger if isinstance(tagger, Tagger) else load_tagger(tagger, network_file=network_file)
+    found.require_predictions()
     if not found.class_names:
         raise ConfigError("explanations are of scores of classes; this tagger has regressions only")
     if found.num_networks > 1:

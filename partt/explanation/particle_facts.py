@@ -10,12 +10,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from partt.data.column_meanings import CHARGE, DISPLACEMENT, DISPLACEMENT_ERROR, KINDS, find_column
 from partt.data.config.data_config import DataConfig
 from partt.data.files.tables import FileInfo
 from partt.data.jagged import Array, Jagged
 from partt.data.packing import packed_rows
 from partt.data.variables import Variables, missing_branches
-from partt.explanation.feature_groups import CHARGE, DISPLACEMENT, DISPLACEMENT_ERROR, KINDS, find_column
 from partt.scores.passing import Floats
 
 UNKNOWN = "unknown"

@@ -50,6 +50,7 @@ def export(
         raise ConfigError(f"--out {out}: the name of an ONNX file ends in {SUFFIX}")
     onnx = import_onnx("onnx")
     tagger = tagger if isinstance(tagger, TorchTagger) else load_torch_tagger(tagger)
+    tagger.require_predictions()
     tagger = tagger.with_hash()
     if variables_to_fit(tagger.data_config):
         raise ConfigError("the data config of the tagger has scales that are not fitted yet")

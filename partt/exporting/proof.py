@@ -76,7 +76,7 @@ def torch_scores(tagger: TorchTagger, jets: Table) -> BatchScores:
     variables = _variables(tagger, jets)
     batch = pack(tagger.data_config, variables)
     with torch.inference_mode():
-        scores = batch_scores(tagger, tagger.network(batch.inputs))
+        scores = batch_scores(tagger, tagger.network(batch.inputs), len(batch))
     corrected = corrected_values(tagger.tasks, scores.predictions, variables)
     predictions = {**scores.predictions, **corrected}
     bad = batch.bad.numpy()

@@ -1,6 +1,8 @@
 """What a job may compute with: devices of torch, cores of the machine."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -9,6 +11,8 @@ from partt.errors import ConfigError
 
 def choose_device(name: str, local_rank: int | None = None) -> torch.device:
     """Return the device that --device names; auto: a GPU if there is one (of each local process its own)."""
+    if name.startswith("cuda:") and local_rank is not None:
+        raise ConfigError(f"--device {name}: of several processes each uses its own GPU; give cuda or auto")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and local_rank is not None:
@@ -22,6 +26,16 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"--device {name}: torch finds {torch.cuda.device_count()} GPUs")
     return device
+
+
+@contextmanager
+def memory_errors_explained(advice: str) -> Iterator[None]:
+    """Turn torch's error about a GPU without memory into one that says what to do."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        reason = str(error).split(". ")[0]
+        raise ConfigError(f"the GPU has too little memory ({reason}); {advice}") from error
 
 
 def num_cores() -> int:

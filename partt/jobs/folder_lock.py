@@ -9,7 +9,7 @@ from pathlib import Path
 
 from partt.errors import OutputError
 
-PATIENCE = 20.0  # seconds; nobody but `partt simulate` keeps an exclusive lock for long
+PATIENCE = 20.0  # seconds; only `partt simulate` and `partt download` keep an exclusive lock for long
 _descriptors: set[int] = set()  # forked processes close theirs, so that no lock outlives its job
 
 
@@ -70,8 +70,8 @@ def wait_for_lock(descriptor: int, folder: Path, *, shared: bool = False) -> Non
                 return
             time.sleep(0.05)
         raise OutputError(
-            f"another process, like `partt simulate`, keeps {folder} to itself; wait for it, or choose "
-            "another --out"
+            f"another process, like `partt simulate` or `partt download`, keeps {folder} to itself; wait for "
+            "it, or choose another --out"
         )
 
 

@@ -9,12 +9,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from partt.jet_inputs import Layout
+
+TOLERATED_LENGTH = 0.9  # of the shortest jet of a group, relative to the longest
+
+
+@dataclass(frozen=True)
+class GroupSize:
+    """How large groups may be on a device, and how much padding is cheaper than another group."""
+
+    max_rows: int
+    max_pairs: int | None  # of particles of the same jet, which bounds the memory of long jets
+    tolerated_padding: int  # rows of a group
+
+
 # Groups of about this many particles keep a block's activations in a CPU's cache (see
 # benchmarks/bench_model.py); a GPU wants few and large launches.
-ROWS_PER_GROUP = {"cpu": 1024}
-ROWS_PER_GROUP_ELSEWHERE = 32768
-TOLERATED_LENGTH = 0.9  # of the shortest jet of a group, relative to the longest
-TOLERATED_PADDING = 128  # rows of a group, about what another group costs
+GROUP_SIZES = {"cpu": GroupSize(1024, None, 128)}
+GROUP_SIZE_ELSEWHERE = GroupSize(32_768, 2**21, 2048)
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,22 +38,21 @@ class JetGroup:
     mask: Tensor | None  # (G, P) True = real particle; None: no padding
 
 
-def group_jets(offsets: Tensor, max_rows: int | None = None, min_length: int = 1) -> list[JetGroup]:
-    """Sort jets with these offsets (B + 1,) by length and cut them into groups with little padding.
+def group_jets(layout: Layout, size: GroupSize | None = None, min_length: int = 1) -> list[JetGroup]:
+    """Sort jets by length and cut them into groups with little padding; the host knows where.
 
     A group has at least `min_length` slots, at least one, even for empty jets.
     """
-    if max_rows is None:
-        max_rows = ROWS_PER_GROUP.get(offsets.device.type, ROWS_PER_GROUP_ELSEWHERE)
-    lengths, order = offsets.diff().sort(stable=True)  # (B,)
-    sorted_lengths = lengths.tolist()
-    last_row = (offsets[-1] - 1).clamp(min=0)
+    size = size or GROUP_SIZES.get(layout.device.type, GROUP_SIZE_ELSEWHERE)
+    lengths, order = layout.lengths.sort(stable=True)  # (B,)
+    sorted_lengths = layout.host_lengths.sort().values.tolist()
+    last_row = max(layout.num_rows - 1, 0)
     groups = []
-    for start, end in _cut(sorted_lengths, max_rows, min_length):
+    for start, end in _cut(sorted_lengths, size, min_length):
         jets = order[start:end]
         longest = max(sorted_lengths[end - 1], min_length)
-        slots = torch.arange(longest, device=offsets.device)
-        rows = torch.minimum(offsets[jets, None] + slots, last_row)
+        slots = torch.arange(longest, device=layout.device)
+        rows = (layout.offsets[jets, None] + slots).clamp(max=last_row)
         full = sorted_lengths[start] == longest
         groups.append(JetGroup(jets, rows, None if full else slots < lengths[start:end, None]))
     return groups
@@ -61,40 +72,44 @@ def split_rows(values: Tensor, groups: Sequence[JetGroup]) -> list[Tensor]:
     return [part.view(*group.rows.shape, -1) for part, group in zip(parts, groups, strict=True)]
 
 
-def join_rows(parts: Sequence[Tensor], groups: Sequence[JetGroup], num_rows: int) -> Tensor:
+def in_order(parts: Sequence[Tensor], groups: Sequence[JetGroup]) -> Tensor:
+    """Return values of the jets of groups, (G, K) each, in the order of the batch (B, K)."""
+    return torch.cat(list(parts))[torch.cat([group.jets for group in groups]).argsort()]
+
+
+def join_rows(parts: Sequence[Tensor], groups: Sequence[JetGroup], layout: Layout) -> Tensor:
     """Return values of groups, (G, P, K) each, as packed rows (T, K): the inverse of `split_rows`."""
-    packed = parts[0].new_zeros(num_rows, parts[0].shape[2])
-    for values, group in zip(parts, groups, strict=True):
-        real = slice(None) if group.mask is None else group.mask
-        packed = packed.index_copy(0, group.rows[real].flatten(), values[real].reshape(-1, packed.shape[1]))
-    return packed
+    starts, first_slots = 0, []
+    for group in groups:  # of each jet, among the slots of all groups
+        num_jets, num_slots = group.rows.shape
+        first_slots.append(starts + num_slots * torch.arange(num_jets, device=layout.device))
+        starts += group.rows.numel()
+    shift = in_order(first_slots, groups) - layout.offsets[:-1]  # (B,)
+    rows = torch.arange(layout.num_rows, device=layout.device)
+    places = rows + shift[jet_of_row(layout.offsets, layout.num_rows)]
+    return torch.cat([part.flatten(0, 1) for part in parts]).index_select(0, places)
 
 
-def pad_jets(offsets: Tensor, min_length: int = 1) -> JetGroup:
-    """Return all jets as one group, in order, with at least `min_length` slots."""
+def jet_of_row(offsets: Tensor, num_rows: int | None = None) -> Tensor:
+    """Return the jet of every packed row (T,); without their number, that on a GPU is waited for."""
     lengths = offsets.diff()
-    longest = max(int(lengths.max()), min_length)
-    slots = torch.arange(longest, device=offsets.device)
-    rows = torch.minimum(offsets[:-1, None] + slots, (offsets[-1] - 1).clamp(min=0))
-    return JetGroup(torch.arange(len(lengths), device=offsets.device), rows, slots < lengths[:, None])
+    jets = torch.arange(len(lengths), device=offsets.device)
+    return jets.repeat_interleave(lengths, output_size=num_rows)
 
 
-def jet_of_row(offsets: Tensor) -> Tensor:
-    """Return the jet of every packed row (T,)."""
-    lengths = offsets.diff()
-    return torch.arange(len(lengths), device=offsets.device).repeat_interleave(lengths)
-
-
-def _cut(sorted_lengths: list[int], max_rows: int, min_length: int) -> list[tuple[int, int]]:
+def _cut(sorted_lengths: list[int], size: GroupSize, min_length: int) -> list[tuple[int, int]]:
     """Return (start, end) of every group, from the longest jets down."""
     cuts = []
     end = len(sorted_lengths)
     while end > 0:
         longest = max(sorted_lengths[end - 1], min_length)
-        start = max(0, end - max(1, max_rows // longest))
+        num_jets = size.max_rows // longest
+        if size.max_pairs is not None:
+            num_jets = min(num_jets, size.max_pairs // longest**2)
+        start = max(0, end - max(1, num_jets))
         shortest = int(TOLERATED_LENGTH * sorted_lengths[end - 1]) - 2
         padding = sum(longest - length for length in sorted_lengths[start:end])
-        while sorted_lengths[start] < shortest and padding > TOLERATED_PADDING:
+        while sorted_lengths[start] < shortest and padding > size.tolerated_padding:
             padding -= longest - sorted_lengths[start]
             start += 1
         cuts.append((start, end))

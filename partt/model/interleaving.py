@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from partt.jet_inputs import Collection, PaddedCollection, PaddedInputs
+from partt.jet_inputs import Collection, Layout, PaddedCollection, PaddedInputs
 from partt.model.grouping import jet_of_row
 
 
@@ -20,7 +20,7 @@ class InterleavedJets:
     """Packed collections, and where the rows of each are among all rows."""
 
     collections: Mapping[str, Collection]
-    offsets: Tensor  # (B + 1,) of all rows
+    layout: Layout  # of all rows
     places: Mapping[str, Tensor]  # (C,) for each collection; none if there is one collection
     order: Tensor | None  # (T,) rows of the collections one after the other; None: one collection
 
@@ -46,21 +46,24 @@ class InterleavedJets:
 
 def interleave(collections: Mapping[str, Collection]) -> InterleavedJets:
     """Return the joint list of collections."""
-    all_offsets = [collection.offsets for collection in collections.values()]
-    if len(all_offsets) == 1:
-        return InterleavedJets(collections, all_offsets[0], {}, None)
-    offsets = torch.stack(all_offsets).sum(dim=0)
+    layouts = {name: collection.layout for name, collection in collections.items()}
+    if len(layouts) == 1:
+        return InterleavedJets(collections, next(iter(layouts.values())), {}, None)
+    joint = Layout(
+        torch.stack([layout.offsets for layout in layouts.values()]).sum(dim=0),
+        torch.stack([layout.host_offsets for layout in layouts.values()]).sum(dim=0),
+    )
     places = {}
-    starts = offsets[:-1]  # (B,) of the collection in each jet
-    for name, collection in collections.items():
-        jets = jet_of_row(collection.offsets)
-        shift = starts - collection.offsets[:-1]
-        places[name] = torch.arange(len(jets), device=shift.device) + shift[jets]
-        starts = starts + collection.lengths
+    starts = joint.offsets[:-1]  # (B,) of the collection in each jet
+    for name, layout in layouts.items():
+        shift = starts - layout.offsets[:-1]
+        rows = torch.arange(layout.num_rows, device=layout.device)
+        places[name] = rows + shift[jet_of_row(layout.offsets, layout.num_rows)]
+        starts = starts + layout.lengths
     all_places = torch.cat(list(places.values()))
     order = torch.empty_like(all_places)
     order[all_places] = torch.arange(len(order), device=order.device)
-    return InterleavedJets(collections, offsets, places, order)
+    return InterleavedJets(collections, joint, places, order)
 
 
 def side_by_side(inputs: PaddedInputs, features: Mapping[str, Tensor]) -> PaddedCollection:

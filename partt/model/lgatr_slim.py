@@ -16,7 +16,8 @@ from torch.nn import functional
 
 from partt.jet_inputs import InputShape, JetInputs, PaddedInputs, main_collection
 from partt.model.attention import mask_to_bias
-from partt.model.grouping import group_jets, jet_of_row, join_rows, take_rows
+from partt.model.device_numbers import numbers_like
+from partt.model.grouping import group_jets, in_order, jet_of_row, join_rows, take_rows
 from partt.model.interleaving import InterleavedJets, interleave, side_by_side
 from partt.model.lgatr_slim_config import LGATrSlimConfig
 from partt.model.lorentz_layers import LastLorentzBlock, LorentzBlock, LorentzLinear, Tokens
@@ -60,7 +61,7 @@ class LGATrSlim(Backbone):
         scalars = jets.join(
             {name: self._embed(name, each.features) for name, each in jets.collections.items()}
         )  # (T, S)
-        groups, embeddings, tokens = group_jets(jets.offsets), [], []
+        groups, embeddings, tokens = group_jets(jets.layout), [], []
         for group in groups:
             embedded, rest = self.encode(
                 torch.cat((spurions[group.jets], take_rows(vectors, group.rows)), dim=1),
@@ -70,11 +71,10 @@ class LGATrSlim(Backbone):
             )
             embeddings.append(embedded)
             tokens += [] if rest is None else [rest]
-        in_order = torch.cat([group.jets for group in groups]).argsort()
-        jet_embeddings = torch.cat(embeddings)[in_order]
+        jet_embeddings = in_order(embeddings, groups)
         if not with_tokens:
             return Embeddings(jet_embeddings)
-        joined = join_rows(tokens, groups, int(jets.offsets[-1]))
+        joined = join_rows(tokens, groups, jets.layout)
         packed = {name: jets.rows_of(name, joined) for name in jets.collections}
         return Embeddings(jet_embeddings, packed.pop(self.main), packed)
 
@@ -131,9 +131,10 @@ class LGATrSlim(Backbone):
         main = jets.collections[self.main]
         momenta = cast("Tensor", main.momenta)
         total = momenta.new_zeros(len(main.offsets) - 1, 4, dtype=torch.float64)
-        total = total.index_add(0, jet_of_row(main.offsets), momenta.double())
+        total = total.index_add(0, jet_of_row(main.offsets, len(momenta)), momenta.double())
         frame = jet_frame(total)
-        vectors = frame.take(jet_of_row(jets.offsets)).vectors(jets.momenta) / self.config.momentum_unit
+        rows = jet_of_row(jets.layout.offsets, jets.layout.num_rows)
+        vectors = frame.take(rows).vectors(jets.momenta) / self.config.momentum_unit
         return vectors.to(momenta.dtype), self._spurions(frame).to(momenta.dtype)
 
     def _spurions(self, frame: JetFrame) -> Tensor:
@@ -143,5 +144,6 @@ class LGATrSlim(Backbone):
             return zero
         if self.config.frame == "jet":
             frame = jet_frame(torch.zeros_like(zero[:, 0]))  # spurions are as in the lab
-        spurions = zero.new_tensor(SPURIONS).expand(zero.shape[0], -1, -1)
+        numbers = numbers_like(zero, [number for spurion in SPURIONS for number in spurion])
+        spurions = numbers.view(-1, 4).expand(zero.shape[0], -1, -1)
         return torch.cat((zero, frame.vectors(spurions)), dim=1)

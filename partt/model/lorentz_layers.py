@@ -8,14 +8,14 @@ channels, H heads. The four components of vectors, E, px, py, pz, are the first 
 matrix product with 4 N rows.
 """
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from partt.model.lgatr_slim_config import LGATrSlimConfig
+from partt.model.precision import full_precision
 
 NORM_EPS = 0.01
 ATTENTION_INIT = 0.1  # factor on the initial weights of the attention
@@ -187,11 +187,3 @@ class LastLorentzBlock(LorentzBlock):
         change = self.attention(rms_norm(x), num_jets, bias, first_only=first_only)
         x = (x.first(num_jets) if first_only else x).plus(change)
         return x.scalars + self.feed_forward.of_scalars(rms_norm(x).scalars)
-
-
-def full_precision(tensor: Tensor) -> AbstractContextManager[Any]:
-    """Switch mixed precision off where it would break the symmetry."""
-    device = tensor.device.type
-    if torch.is_autocast_enabled(device):
-        return torch.autocast(device, enabled=False)
-    return nullcontext()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from partt.jet_inputs import Layout
 from partt.model.blocks import STYLES
 from partt.model.embeddings import PairEmbedding
 from partt.model.grouping import JetGroup, jet_of_row
@@ -33,19 +34,19 @@ class PairBias(PairEmbedding):
             self.pairs = "symmetric" if config.self_pairs else "distinct"
 
     def of_batch(
-        self, momenta: Tensor, offsets: Tensor, groups: Sequence[JetGroup]
+        self, momenta: Tensor, layout: Layout, groups: Sequence[JetGroup]
     ) -> Sequence[Tensor | None]:
         """Return the bias (H, G, P, P) of each group, from all real pairs of packed jets at once.
 
-        momenta (T, 4), offsets (B + 1,). BatchNorm sees the pairs of the whole batch.
+        BatchNorm sees the pairs of the whole batch. momenta (T, 4).
         """
-        pairs = pack_pairs(offsets, self.pairs)
+        pairs = pack_pairs(layout, self.pairs)
         if len(pairs.first) == 0:
             return [None] * len(groups)
         jets = None
         if self.features.of_jet:
-            rows = jet_of_row(offsets)
-            jets = momenta.new_zeros(len(offsets) - 1, 4).index_add(0, rows, momenta)[rows]  # (T, 4)
+            rows = jet_of_row(layout.offsets, layout.num_rows)
+            jets = momenta.new_zeros(layout.num_jets, 4).index_add(0, rows, momenta)[rows]  # (T, 4)
         return pairs.split(self(self._features(momenta, pairs.first, pairs.second, jets)), groups)
 
     def of_padded(self, momenta: Tensor, mask: Tensor | None) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from partt.jet_inputs import Layout
 from partt.model.grouping import JetGroup
 
 # which pairs there are: i >= j, i > j, or all
@@ -72,23 +73,30 @@ class PackedPairs:
         return [part.masked_fill(diagonal(part.shape[-1], part.device), 0) for part in shaped]
 
 
-def pack_pairs(offsets: Tensor, pairs: PairSet = "symmetric") -> PackedPairs:
-    """List the pairs of the jets with these offsets (B + 1,)."""
-    lengths = offsets.diff()
-    jet_starts = offsets[:-1].repeat_interleave(lengths)  # (T,)
-    rows = torch.arange(len(jet_starts), device=offsets.device)
+def pack_pairs(layout: Layout, pairs: PairSet = "symmetric") -> PackedPairs:
+    """List the pairs inside the jets of a batch."""
+    offsets, lengths = layout.offsets, layout.lengths
+    jet_starts = offsets[:-1].repeat_interleave(lengths, output_size=layout.num_rows)  # (T,)
+    rows = torch.arange(len(jet_starts), device=layout.device)
     # particle i of a jet has i + 1 partners j <= i, or i partners j < i, or all
     if pairs == "ordered":
-        num_partners, num_pairs = lengths.repeat_interleave(lengths), lengths * lengths
-    elif pairs == "distinct":
-        num_partners, num_pairs = rows - jet_starts, lengths * (lengths - 1) // 2
+        num_partners = lengths.repeat_interleave(lengths, output_size=layout.num_rows)
     else:
-        num_partners, num_pairs = rows - jet_starts + 1, lengths * (lengths + 1) // 2
-    first = rows.repeat_interleave(num_partners)  # (N,)
+        num_partners = rows - jet_starts + (1 if pairs == "symmetric" else 0)
+    num_all = int(_num_pairs(layout.host_lengths, pairs).sum())
+    first = rows.repeat_interleave(num_partners, output_size=num_all)  # (N,)
     ends = num_partners.cumsum(0)
-    pair_in_row = torch.arange(len(first), device=offsets.device) - (ends - num_partners)[first]
+    pair_in_row = torch.arange(num_all, device=layout.device) - (ends - num_partners)[first]
     second = jet_starts[first] + pair_in_row
+    num_pairs = _num_pairs(lengths, pairs)
     return PackedPairs(pairs, first, second, num_pairs.cumsum(0) - num_pairs, lengths)
+
+
+def _num_pairs(lengths: Tensor, pairs: PairSet) -> Tensor:
+    """Return the number of pairs of every jet (B,)."""
+    if pairs == "ordered":
+        return lengths * lengths
+    return lengths * (lengths + (1 if pairs == "symmetric" else -1)) // 2
 
 
 def _positions(i: Tensor, j: Tensor, pairs: PairSet, lengths: Tensor | int) -> Tensor:

@@ -17,7 +17,7 @@ from partt.model.attention import mask_to_bias
 from partt.model.blocks import STYLES, ClassBlock, ParticleBlock
 from partt.model.cpu.prepacked_linear import prepacked_weights
 from partt.model.embeddings import LinearEmbedding, ParticleEmbedding, embed_rows
-from partt.model.grouping import JetGroup, group_jets, join_rows, split_rows, take_rows
+from partt.model.grouping import JetGroup, group_jets, in_order, join_rows, split_rows, take_rows
 from partt.model.initialisation import draw_linear_weights, scale_by_depth
 from partt.model.interleaving import InterleavedJets, interleave, side_by_side
 from partt.model.network import Backbone, Embeddings
@@ -85,18 +85,17 @@ class ParticleTransformer(Backbone):
                 groups.append(group)
                 class_tokens.append(token)
                 tokens += [x] if with_tokens else []
-        in_order = torch.cat([group.jets for group in groups]).argsort()
-        embeddings: Tensor = self.norm(torch.cat(class_tokens)[in_order])
+        embeddings: Tensor = self.norm(in_order(class_tokens, groups))
         if not with_tokens:
             return Embeddings(embeddings)
-        joined = join_rows(tokens, groups, int(jets.offsets[-1]))
+        joined = join_rows(tokens, groups, jets.layout)
         packed = {name: jets.rows_of(name, joined) for name in collections}
         is_trimmed = {}
         for name, rows in kept.items():
             num_rows = len(inputs.collections[name].features)
             packed[name] = joined.new_zeros(num_rows, self.width).index_copy(0, rows, packed[name])
-            is_trimmed[name] = torch.ones(num_rows, dtype=torch.bool, device=rows.device)
-            is_trimmed[name][rows] = False
+            everything = torch.ones(num_rows, dtype=torch.bool, device=rows.device)
+            is_trimmed[name] = everything.index_fill_(0, rows, False)
         return Embeddings(embeddings, packed.pop(self.main), packed, is_trimmed)
 
     def embed_padded(self, inputs: PaddedInputs) -> Tensor:
@@ -134,11 +133,11 @@ class ParticleTransformer(Backbone):
         x = jets.join(
             {name: embed_rows(embeddings[name], each.features) for name, each in jets.collections.items()}
         )  # (T, D)
-        groups = group_jets(jets.offsets)
+        groups = group_jets(jets.layout)
         if self.training:  # all pairs of the batch at once, because of BatchNorm
             biases: Sequence[Tensor | None] = [None] * len(groups)
             if self.pair_embedding is not None:
-                biases = self.pair_embedding.of_batch(jets.momenta, jets.offsets, groups)
+                biases = self.pair_embedding.of_batch(jets.momenta, jets.layout, groups)
             yield from zip(groups, split_rows(x, groups), biases, strict=True)
             return
         momenta = None if self.pair_embedding is None else jets.momenta

@@ -87,8 +87,13 @@ def network_kind(name: str) -> NetworkKind:
         return _registered[name]
     for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
         return cast("NetworkKind", point.load())
+    raise unknown_network(name)
+
+
+def unknown_network(name: str) -> ConfigError:
+    """Return the error about a name that no network has; it says how to get plug-ins."""
     known = network_names()
-    raise ConfigError(
+    return ConfigError(
         f"no network {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}. If it is a plug-in, "
         f"install the package that has it (its entry point is in {ENTRY_POINT_GROUP}) into this environment, "
         "or call register_network before"

@@ -19,6 +19,7 @@ from partt.config import Record, did_you_mean
 from partt.errors import ConfigError
 from partt.jet_inputs import Collection, InputShape, JetInputs, PaddedCollection, PaddedInputs
 from partt.model.config_types import CLASSES
+from partt.model.device_numbers import numbers_like
 from partt.model.foreign_code import blamed_on, importing_beside, seeded_by_torch
 from partt.model.network import Backbone, Embeddings, Network, Outputs
 
@@ -65,7 +66,7 @@ class PaddedGroup:
     def _fill(self, rows: Tensor, is_real: Tensor) -> Tensor:
         """Fill the padding of rows (B, P, V); is_real (B, P, 1) is 1 or 0."""
         if not self.wraps:
-            return torch.where(is_real != 0, rows, rows.new_tensor(self.pad_values))
+            return torch.where(is_real != 0, rows, numbers_like(rows, self.pad_values))
         num_rows = is_real.sum(dim=1).clamp(min=1).long()  # (B, 1)
         slots = torch.arange(rows.shape[1], device=rows.device) % num_rows  # (B, P)
         return rows.gather(1, slots[..., None].expand_as(rows))
@@ -200,7 +201,7 @@ class WeaverNetwork(Network):
         self.shape = shape
         if len(heads) != 1:
             raise ConfigError(
-                f"{backbone.path}: a weaver network has one head, but {', '.join(heads)} are needed"
+                f"{backbone.path}: a weaver network has one head, but {', '.join(heads) or 'none'} are needed"
             )
         ((self.head, self.num_outputs),) = heads.items()
         self.heads = nn.ModuleDict({self.head: nn.Identity()})

@@ -72,6 +72,17 @@ class PredictResult:
     stopped: bool  # before the end
     outside: tuple[str, ...] = ()  # variables of this run's jets that leave the training domain, with numbers
 
+    def __repr__(self) -> str:
+        """Return what a prompt shows: how many jets have scores, and where these are."""
+        balance = self.balance
+        notes = [
+            f"{balance.scored:,} of {balance.entries:,} jets scored",
+            f"{len(self.outputs)} outputs in {self.folder}",
+            *([f"{len(self.bad_files)} files skipped"] if self.bad_files else []),
+            *(["stopped early"] if self.stopped else []),
+        ]
+        return f"<PredictResult: {', '.join(notes)}>"
+
     @property
     def balance(self) -> Balance:
         """Where the entries of all inputs went."""
@@ -129,6 +140,8 @@ def predict(
     )
     if embeddings:
         tagger.require_embeddings()  # before anything is read
+    else:
+        tagger.require_predictions()
     policy = BadFilePolicy(on_bad_file == "skip", max_bad_fraction)
     inputs = expand_files([str(file) for file in ([files] if isinstance(files, str | Path) else files)], tree)
     opened = open_inputs(inputs, tagger, options, policy, opening)

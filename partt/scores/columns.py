@@ -16,7 +16,7 @@
 | `selected`, `bad`, `source_file`, `source_entry` | |
 
 In outputs of events, a row is an event; columns of jets are lists, called `FatJet_score_<class>` after the
-collection of jets, unless their names begin like that.
+collection of jets, unless their names begin like that, and `nFatJet` is the length of the lists.
 
 weaver writes `score_<label branch>` (`score_label_QCD`), the label branches, `_label_` (the position of the
 true class) and observers. `partt.model.task_columns` has the names of the columns of regressions.
@@ -165,6 +165,7 @@ def _by_event(table: Table, events: EventsOfJets, source_file: str) -> Table:
     }
     num_events = len(events.offsets) - 1
     own = {
+        f"n{events.collection}": np.diff(events.offsets).astype(np.int32),
         SOURCE_FILE: np.full(num_events, source_file),
         SOURCE_ENTRY: np.arange(events.first, events.first + num_events),
     }

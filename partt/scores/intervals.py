@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import bdtrik
 from scipy.stats import binom, norm
 
 from partt.scores.passing import Floats, Passing
@@ -58,10 +59,11 @@ def interval_at_fitted(sample: Passing, thresholds: Floats, fitted_on: Passing, 
     """Return the same for thresholds that were chosen to give the `asked` efficiencies on another sample.
 
     The true threshold is between order statistics of that sample, whatever its distribution is: the number of
-    its n jets that pass the true threshold is binomial (n, asked). The efficiencies at the 16 % and 84 %
-    quantiles of that number are the ends due to the threshold. Each is added, in quadrature and in
-    logarithms, to the end on its side due to the jets that pass. Where the 84 % quantile is all n jets,
-    nothing says how far below the lowest of them the true threshold is: then the upper end is 1.
+    its n jets that pass the true threshold is binomial (n, asked). The efficiencies at the positions between
+    jets that the true threshold is above in 16 % and 84 % of all samples are the ends due to the threshold.
+    Each is added, in quadrature and in logarithms, to the end on its side due to the jets that pass. Where a
+    position is beyond all n jets, nothing says how far below the lowest of them the true threshold is: then
+    the upper end is 1.
     """
     least, most = (sample.efficiency(ends) for ends in _threshold_ends(fitted_on, thresholds, asked))
     value, low, high = interval_at(sample, thresholds)
@@ -83,11 +85,27 @@ def _threshold_ends(fitted_on: Passing, thresholds: Floats, asked: Floats) -> tu
         is_open, efficiency * (1 - efficiency) / np.where(is_open, variance, 1.0), fitted_on.num_effective
     )
     num_jets = np.maximum(np.round(num_jets), 1.0)
-    fewest = binom.ppf(TAIL, num_jets, asked)
-    beyond = binom.ppf(1 - TAIL, num_jets, asked) + 1  # the first jet that the true threshold need not reach
-    tightest = np.where(fewest > 0, fitted_on.threshold_for(fewest / num_jets), np.inf)
-    loosest = np.where(beyond <= num_jets, fitted_on.threshold_for(beyond / num_jets), -np.inf)
+    tightest = _between_jets(fitted_on, num_jets, _position(TAIL, num_jets, asked))
+    loosest = _between_jets(fitted_on, num_jets, _position(1 - TAIL, num_jets, asked))
     return np.maximum(tightest, thresholds), np.minimum(loosest, thresholds)
+
+
+def _position(probability: float, num_jets: Floats, asked: Floats) -> Floats:
+    """Return the position (K,) among n jets, from above, that the true threshold is above so often.
+
+    It is above the k-th jet if less than k jets pass it. Binomial probabilities are continued to numbers k
+    that are not whole, as for order statistics between two jets.
+    """
+    below = bdtrik(probability, num_jets, asked)
+    return np.where(binom.cdf(0, num_jets, asked) < probability, below + 1.0, 0.0)
+
+
+def _between_jets(sample: Passing, num_jets: Floats, position: Floats) -> Floats:
+    """Return the threshold (K,) at a position; infinite before the first jet and after the last one."""
+    above, below = np.floor(position), np.ceil(position)
+    ends = [sample.threshold_for(np.clip(place, 1.0, num_jets) / num_jets) for place in (above, below)]
+    threshold = ends[0] + (position - above) * (ends[1] - ends[0])
+    return np.where(position < 1, np.inf, np.where(position > num_jets, -np.inf, threshold))
 
 
 def _log_ratio(larger: Floats, smaller: Floats) -> Floats:

@@ -46,9 +46,11 @@ class Scores:
 
     @property
     def scored(self) -> npt.NDArray[np.bool_]:
-        """Jets with all scores and predictions (N,)."""
-        finite = np.isfinite(np.stack([*self.probabilities.T, *self.predictions.values()]))
-        scored: npt.NDArray[np.bool_] = finite.all(axis=0)
+        """Jets with all scores and predictions, or embeddings if a tagger has nothing else (N,)."""
+        numbers = [*self.probabilities.T, *self.predictions.values()]
+        if not numbers:
+            return self.selected & ~self.bad
+        scored: npt.NDArray[np.bool_] = np.isfinite(np.stack(numbers)).all(axis=0)
         return scored
 
     def __len__(self) -> int:

@@ -170,6 +170,7 @@ def make_ensemble(members: Sequence[Tagger]) -> Ensemble:
     for member in members:
         parts += member.members if isinstance(member, Ensemble) else [member]
     first = parts[0]
+    first.require_predictions()
     for number, member in enumerate(parts[1:], 2):
         if sorted(member.class_names) != sorted(first.class_names):
             raise ConfigError(

@@ -96,9 +96,11 @@ def score_jets(
         if embeddings is not None:
             embeddings[places[batch]] = scores.embeddings
     predictions |= corrected_values(tasks, predictions, variables)
-    bad = selected & ~np.isfinite(np.stack([*probabilities.T, *predictions.values()])).all(axis=0)
-    for numbers in (probabilities, *predictions.values()):
-        numbers[bad] = np.nan
+    numbers = [probabilities, *(values[:, None] for values in predictions.values())]
+    numbers += [] if embeddings is None else [embeddings]
+    bad = selected & ~np.isfinite(np.concatenate(numbers, axis=1)).all(axis=1)
+    for columns_of_jets in (probabilities, *predictions.values()):
+        columns_of_jets[bad] = np.nan
     return TaggedJets(probabilities, predictions, embeddings, selected, bad)
 
 

@@ -12,6 +12,7 @@ from partt.data.files.tables import FileInfo
 from partt.data.from_awkward import EventJets, jets_of_events
 from partt.data.training_domain import Domain
 from partt.data.variables import Variables, names_for_index, read_variables, require_branches
+from partt.errors import ConfigError
 from partt.model.network_file import NetworkFile
 from partt.model.tasks import Task
 from partt.tagger.inference import Each, TaggedJets, classes_of, sharing_threads
@@ -89,7 +90,7 @@ class Tagger(ABC):
         predicted = [
             *([f"{len(self.class_names)} classes"] if self.class_names else []),
             *(task.name for task in self.regressions),
-        ]
+        ] or ["embeddings only"]
         name = f" {self.name!r}" if self.name else ""
         return f"<{type(self).__name__}{name}: {self.network_name}, {', '.join(predicted)}>"
 
@@ -98,8 +99,8 @@ class Tagger(ABC):
         config = self.data_config
         rows = {
             "Network": self.network_name,
-            "Classes": ", ".join(self.class_names) or "none",
-            "Regressions": ", ".join(task.name for task in self.regressions) or "none",
+            "Classes": ", ".join(self.class_names),
+            "Regressions": ", ".join(task.name for task in self.regressions),
             "Inputs": ", ".join(sorted(config.input_names)),
             "Library": self.library,
             "SHA-256": self.sha256[:12] or "not saved",
@@ -108,12 +109,21 @@ class Tagger(ABC):
         cells = "".join(
             f"<tr><th {left}>{escape(key)}</th><td {left}>{escape(value)}</td></tr>"
             for key, value in rows.items()
+            if value
         )
         return f"<b>{escape(self.name or type(self).__name__)}</b><table>{cells}</table>"
 
     @abstractmethod
     def tag(self, variables: Variables, *, with_embeddings: bool = False, each: Each = map) -> TaggedJets:
         """Return scores and predictions of jets; `each` is like `map` and computes the batches."""
+
+    def require_predictions(self) -> None:
+        """Raise an error if it predicts nothing."""
+        if not self.tasks:
+            raise ConfigError(
+                f"{self.name or 'the tagger'} was trained without labels, and has no scores: `partt train "
+                "--init-from` starts from its weights, and `partt predict --embeddings` writes its embeddings"
+            )
 
     @abstractmethod
     def require_embeddings(self) -> None:
@@ -143,6 +153,7 @@ class Tagger(ABC):
         regressions have the names of their columns in prediction files. Jets that are not selected, or have
         NaN or infinite inputs, get NaN; so do masked jets (None), and masked events stay masked.
         """
+        self.require_predictions()
         jets = self.jets_of(events)
         num_jets = jets.variables.num_jets
         parts = []

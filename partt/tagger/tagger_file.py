@@ -39,7 +39,7 @@ from partt.data.training_domain import Domain
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError
 from partt.jet_inputs import JetInputs
-from partt.jobs.devices import choose_device
+from partt.jobs.devices import choose_device, memory_errors_explained
 from partt.model.config_types import CLASSES, Width
 from partt.model.network import Network, Outputs
 from partt.model.network_file import NetworkFile, run_network_file
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 2
 SUFFIX = ".safetensors"
+EMBEDDINGS = "embeddings"  # of reference jets, for a network without heads
 MAX_BYTES = 2**30
 MAX_HEADER_BYTES = 4_000_000
 MAX_REFERENCE_PAIRS = 10**7  # of particles in the same jet, which bounds the memory of the outputs
@@ -67,6 +68,7 @@ TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3}
 # Particles of a batch: enough for groups of similar length, few enough to share batches between threads.
 ROWS_PER_BATCH = {"cpu": 8192}
 ROWS_PER_BATCH_ELSEWHERE = 262_144
+MEMORY_ADVICE = "other programs may use it: wait for them, or choose another device with --device"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -145,17 +147,17 @@ class _TorchJets:
     @torch.inference_mode()
     def run(self, batch: Positions) -> BatchScores:
         """Return the scores of some of the jets."""
-        inputs = take_inputs(self.jets.inputs, batch).to(self.network.device)
-        embeddings = self.network.embed(inputs) if self.with_embeddings else None
-        outputs = self.network(inputs) if embeddings is None else self.network.outputs(embeddings)
-        scores = batch_scores(self.tagger, outputs)
+        with memory_errors_explained(MEMORY_ADVICE):
+            inputs = take_inputs(self.jets.inputs, batch).to(self.network.device)
+            embeddings = self.network.embed(inputs) if self.with_embeddings else None
+            outputs = self.network(inputs) if embeddings is None else self.network.outputs(embeddings)
+            scores = batch_scores(self.tagger, outputs, len(batch))
         return scores if embeddings is None else replace(scores, embeddings=embeddings.float().cpu().numpy())
 
 
-def batch_scores(tagger: TorchTagger, outputs: Outputs) -> BatchScores:
+def batch_scores(tagger: TorchTagger, outputs: Outputs, num_jets: int) -> BatchScores:
     """Return scores and predictions from the outputs of all heads."""
     outputs = {name: values.cpu() for name, values in outputs.items()}
-    num_jets = len(next(iter(outputs.values())))
     probabilities = np.empty((num_jets, 0))
     if tagger.class_names:
         probabilities = outputs[CLASSES].double().softmax(dim=1).numpy()
@@ -198,7 +200,7 @@ def new_tagger(
 ) -> TorchTagger:
     """Return a tagger with the versions of this installation; `reference_jets` are branches of a few jets.
 
-    `tasks` say what the outputs of the heads mean; without them there are only classes.
+    `tasks` say what the outputs of the heads mean; without them there are only classes, if any.
     """
     versions = {
         "partt": partt.__version__,
@@ -206,9 +208,15 @@ def new_tagger(
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
-    meanings = tuple(tasks) or (classes_task(len(data_config.class_names)),)
+    classes = (classes_task(len(data_config.class_names)),) if CLASSES in network.heads else ()
     return TorchTagger(
-        network, data_config, reference_jets, versions, meanings, network_file=network_file, domain=domain
+        network,
+        data_config,
+        reference_jets,
+        versions,
+        tuple(tasks) or classes,
+        network_file=network_file,
+        domain=domain,
     )
 
 
@@ -277,7 +285,7 @@ def read_tagger(path: Path, network_file: NetworkFile | None = None) -> TorchTag
     _check_network_file(path, header, network_file)
     network = _build(path, header, data_config, weights, network_file)
     reference_jets = _reference_columns(path, tensors, data_config)
-    tasks = header.tasks or (classes_task(len(header.class_names)),)
+    tasks = (classes_task(len(header.class_names)),) if header.tasks is None else header.tasks
     tagger = TorchTagger(
         network,
         data_config,
@@ -293,7 +301,7 @@ def read_tagger(path: Path, network_file: NetworkFile | None = None) -> TorchTag
 
 
 def reference_outputs(tagger: TorchTagger, dtype: torch.dtype = torch.float64) -> Outputs:
-    """Compute the outputs of the reference jets on the CPU.
+    """Compute the outputs of the reference jets on the CPU; without heads, their embeddings.
 
     In float32 if the code of a network file cannot do it in float64.
     """
@@ -301,7 +309,7 @@ def reference_outputs(tagger: TorchTagger, dtype: torch.dtype = torch.float64) -
     network = copy.deepcopy(tagger.network).cpu().to(dtype).eval()
     try:
         with torch.inference_mode():
-            outputs: Outputs = network(inputs)
+            outputs: Outputs = network(inputs) or {EMBEDDINGS: network.embed(inputs)}
     except (ConfigError, RuntimeError):
         if tagger.network_file is None or dtype == torch.float32:
             raise
@@ -390,13 +398,14 @@ def _build(
 
     A network from a file is built first: who runs its code trusts it.
     """
-    shape, heads = data_config.input_shape, header.heads or {CLASSES: len(header.class_names)}
+    classes = {CLASSES: len(header.class_names)}
+    shape, heads = data_config.input_shape, classes if header.heads is None else header.heads
     if heads.get(CLASSES, len(header.class_names)) != len(header.class_names):
         raise DataError(f"{path} is damaged: {heads[CLASSES]} outputs for {len(header.class_names)} classes")
     fault = fault_of(header.tasks or (), len(header.class_names))
     if fault is not None:
         raise DataError(f"{path} is damaged: {fault}")
-    for task in header.tasks or ():
+    for task in (classes_task(len(header.class_names)),) if header.tasks is None else header.tasks:
         if heads.get(task.name) != task.num_outputs or task.num_classes not in {0, len(header.class_names)}:
             raise DataError(f"{path} is damaged: the outputs of {task.name[:100]} do not fit its head")
     try:

@@ -144,6 +144,7 @@ def export_weaver(
     A file of other contents is replaced only with `overwrite`.
     """
     loaded = load_torch_tagger(tagger)
+    loaded.require_predictions()
     if loaded.regressions:
         names = ", ".join(task.name for task in loaded.regressions)
         raise DataError(f"{tagger} has regressions ({names}), and weaver-core's networks only classes")

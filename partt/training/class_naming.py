@@ -28,7 +28,11 @@ def with_class_names(
         if recipe.class_names is not None:
             raise ConfigError(f"class_names: {recipe.data_config} has names of its own; remove this key")
         return config
-    if recipe.class_names is None and recipe.tasks.regressions:
+    if recipe.class_names is None and (recipe.tasks.regressions or recipe.masked_particles):
+        return config
+    if not config.labels.targets:
+        if recipe.class_names is not None:
+            raise ConfigError(f"class_names: {recipe.data_config} has no labels; remove this key")
         return config
     policy = BadFilePolicy(reading.on_bad_file == "skip", reading.max_bad_fraction)
     given = recipe.class_names or (() if teacher is None else teacher.class_names)

@@ -1,4 +1,4 @@
-"""Training with several processes, started by torchrun: who they are, and how they communicate."""
+"""Training with several processes, of torchrun or `--processes`: who they are, and how they communicate."""
 
 import os
 import re
@@ -12,9 +12,14 @@ import torch
 from torch import Tensor, distributed, nn
 
 from partt.errors import OutputError
+from partt.jobs.local_ranks import MEETING_FILE
 
 LOST = re.compile("gloo|nccl|connection (closed|reset|refused)|broken pipe", re.IGNORECASE)
 TIMEOUT = timedelta(minutes=30)  # one process may read a slow file while the others wait
+
+
+class LostProcessError(OutputError):
+    """Another process of the run has ended; why, only that one knows."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +89,21 @@ def connected(world: World, device: torch.device) -> Iterator[None]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
+    meeting = os.environ.get(MEETING_FILE)  # torchrun's processes meet at MASTER_ADDR and MASTER_PORT
     try:
-        yield  # after an error, do not wait for the other processes: torchrun ends them
+        distributed.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            init_method=None if meeting is None else f"file://{meeting}",
+            timeout=TIMEOUT,
+            world_size=world.size,
+            rank=world.rank,
+        )
+        yield  # after an error, do not wait for the other processes: whoever started them ends them
     except RuntimeError as error:
         if not isinstance(error, distributed.DistError) and not LOST.search(str(error)):
             raise
         reason = str(error).strip().splitlines()[0][:200]
-        raise OutputError(
+        raise LostProcessError(
             f"process {world.rank} lost another process of this run ({reason}); its error, if any, says why; "
             "--resume continues from the last checkpoint"
         ) from error

@@ -144,6 +144,8 @@ def _meaning(task: Task) -> Task:
 
 def _heads_in_words(needed: Sequence[str], kept: Sequence[str], dropped: Sequence[str]) -> str:
     new = [name for name in needed if name not in kept]
+    if not needed:
+        return "without heads"
     if not new:
         text = "including the last layer"
     elif len(new) == len(needed):

@@ -1,6 +1,6 @@
 """The training loop: a job -> a run folder."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from partt.data.reading.batches import dead_readers_reported, ordered_batches, t
 from partt.data.reading.jet_source import BadFile
 from partt.data.training_domain import Domain
 from partt.errors import ConfigError, DataError
+from partt.jobs.devices import memory_errors_explained
 from partt.jobs.metrics_file import read_metrics
 from partt.jobs.stop_signals import SignalledError
 from partt.model.multiply_adds import count_multiply_adds
@@ -25,13 +26,21 @@ from partt.training.curves import draw_curves
 from partt.training.distributed import World
 from partt.training.environment import describe_environment
 from partt.training.events import Ended, EpochEnded, Notice, Report, Started, StepDone, Validating
-from partt.training.guards import check_weights
+from partt.training.guards import check_weights, checks_at_once
 from partt.training.job import TrainingJob, jets_by_class, reference_jets, training_domain, typical_jets
-from partt.training.learner import Learner, StepResult, make_learner, restore, snapshot, take_step
+from partt.training.learner import (
+    Learner,
+    StepResult,
+    fetch_sums,
+    make_learner,
+    restore,
+    snapshot,
+    take_step,
+)
 from partt.training.metrics_log import MetricsLog
 from partt.training.objectives.objective import LOSS
 from partt.training.optimizers import lr_notices
-from partt.training.recipe import with_network_file
+from partt.training.recipe import Recipe, with_network_file
 from partt.training.run_folder import (
     NETWORK_COPY,
     RECIPE_COPY,
@@ -46,6 +55,7 @@ from partt.training.trial import try_network_file
 from partt.training.validation import MetricValues, validate
 
 LINES_PER_EPOCH = 100  # of metrics.jsonl, in addition to the one at the end of the epoch
+STEPS_AT_A_TIME = 10  # whose numbers are fetched from a GPU
 
 
 @dataclass(frozen=True)
@@ -111,7 +121,8 @@ def fit(
     # torch may report a dead reader while the log is being closed, too
     with dead_readers_reported(), MetricsLog(folder, state) if world.is_first else nullcontext() as log:
         run = _Run(job, learner, steps, folder, machine, log, jets, domain, report, should_stop)
-        state, stopped = _train(run, state)
+        with memory_errors_explained(_memory_advice(job.recipe, steps)):
+            state, stopped = _train(run, state)
     if world.is_first and not stopped:
         draw_curves(read_metrics(folder.metrics, "epoch"), folder.curves)
     report(Ended(stopped, state.step, job.metric.name, state.best_value, state.best_epoch, folder.tagger))
@@ -152,6 +163,7 @@ class _Run:
 def _train(run: _Run, state: RunState) -> tuple[RunState, bool]:
     """Train from a state to the end; return the last state, and whether a signal stopped the run before."""
     batches = _stream(run, state.step)
+    pending: list[StepResult] = []  # steps after the state, whose numbers are still on a GPU
     clock = Clock(state.step)
     saved_at = perf_counter()
     while not _is_done(run, state):
@@ -164,15 +176,19 @@ def _train(run: _Run, state: RunState) -> tuple[RunState, bool]:
             _save(run, state)
             clock, saved_at = Clock(state.step), perf_counter()
             continue
-        lr = run.lr(state.step)
+        step = state.step + len(pending)
+        lr = run.lr(step)
         try:
-            result = take_step(run.learner, batches, state.step, lr, run.steps.accumulate)
+            pending.append(take_step(run.learner, batches, step, lr, run.steps.accumulate))
         except SignalledError:  # before the step: nothing has changed yet
+            state = _caught_up(run, state, pending)
             _save(run, state)
             return state, True
-        state = _after_step(run, state, result)
-        clock.add(state.step, result.waiting)
-        _log_step(run, state, lr, clock)
+        clock.add(step + 1, pending[-1].waiting)
+        if not _is_time_to_fetch(run, state, pending):
+            continue
+        state = _caught_up(run, state, pending)
+        _report_step(run, state, lr, clock)
         is_time = perf_counter() - saved_at >= 60 * run.job.recipe.checkpoint_minutes
         stop, save = run.machine.world.any(run.should_stop(), is_time)
         if stop or save:
@@ -181,6 +197,30 @@ def _train(run: _Run, state: RunState) -> tuple[RunState, bool]:
         if stop:
             return state, True
     return state, False
+
+
+def _is_time_to_fetch(run: _Run, state: RunState, pending: Sequence[StepResult]) -> bool:
+    """Whether the numbers of the last steps are needed: on a CPU always, on a GPU now and then."""
+    step = state.step + len(pending)
+    return (
+        checks_at_once(run.machine.device)
+        or len(pending) == STEPS_AT_A_TIME
+        or step == run.steps.epoch_end(state.epoch)
+    )
+
+
+def _caught_up(run: _Run, state: RunState, pending: list[StepResult]) -> RunState:
+    """Return the state after the steps whose numbers were not fetched yet, and log these."""
+    if not pending:
+        return state
+    fetched = fetch_sums(pending)
+    mine = [[result.num_jets, *sums.values()] for result, sums in zip(pending, fetched, strict=True)]
+    of_all = run.machine.world.sum(torch.tensor(mine, dtype=torch.float64)).tolist()
+    for result, (num_jets, *sums) in zip(pending, of_all, strict=True):
+        state = state.after_step(round(num_jets), dict(zip(result.sums, sums, strict=True)))
+        _log_step(run, state, result.lr)
+    pending.clear()
+    return state
 
 
 def _is_done(run: _Run, state: RunState) -> bool:
@@ -241,13 +281,6 @@ def _counted(run: _Run, batches: Iterator[JetBatch]) -> Iterator[JetBatch]:
         run.report(Validating(min(num_jets, total), total))
 
 
-def _after_step(run: _Run, state: RunState, result: StepResult) -> RunState:
-    """Return the state after a step, with the sums over all processes."""
-    mine = torch.tensor([result.num_jets, *result.sums.values()], dtype=torch.float64)
-    num_jets, *sums = run.machine.world.sum(mine).tolist()
-    return state.after_step(round(num_jets), dict(zip(result.sums, sums, strict=True)))
-
-
 def _end_epoch(run: _Run, state: RunState, validation: MetricValues, num_jets: int, clock: Clock) -> RunState:
     """Log and report the epoch; save the tagger if it is the best so far."""
     metric = run.job.metric
@@ -300,10 +333,14 @@ def _end_epoch(run: _Run, state: RunState, validation: MetricValues, num_jets: i
     return ended
 
 
-def _log_step(run: _Run, state: RunState, lr: float, clock: Clock) -> None:
-    steps, values = run.steps, run.training_values(state)
-    if run.log is not None and state.step % max(1, steps.steps_per_epoch // LINES_PER_EPOCH) == 0:
-        run.log.write("train", state.step, {"epoch": state.epoch, **values, "lr": lr})
+def _log_step(run: _Run, state: RunState, lr: float) -> None:
+    is_logged = state.step % max(1, run.steps.steps_per_epoch // LINES_PER_EPOCH) == 0
+    if run.log is not None and is_logged:
+        run.log.write("train", state.step, {"epoch": state.epoch, **run.training_values(state), "lr": lr})
+
+
+def _report_step(run: _Run, state: RunState, lr: float, clock: Clock) -> None:
+    steps = run.steps
     run.report(
         StepDone(
             epoch=state.epoch,
@@ -312,7 +349,7 @@ def _log_step(run: _Run, state: RunState, lr: float, clock: Clock) -> None:
             epoch_start=state.epoch * steps.steps_per_epoch,
             epoch_end=steps.epoch_end(state.epoch),
             num_steps=steps.num_steps,
-            metrics=values,
+            metrics=run.training_values(state),
             lr=lr,
             jets_per_second=clock.jets_per_second(run.job.recipe.batch_size),
             waiting=clock.waiting,
@@ -322,6 +359,7 @@ def _log_step(run: _Run, state: RunState, lr: float, clock: Clock) -> None:
 
 
 def _save(run: _Run, state: RunState) -> None:
+    """Write a checkpoint; the numbers of all steps must have been fetched, and so be finite."""
     checkpoint = snapshot(run.learner, {"state": state.as_json()})
     if run.log is not None:
         check_weights(run.learner.network, state.step, run.lr(max(0, state.step - 1)))
@@ -397,6 +435,15 @@ def _started(learner: Learner, steps: Steps, state: RunState, size: Mapping[str,
         first_step=state.step,
         num_steps=steps.num_steps,
         num_epochs=steps.num_epochs,
+    )
+
+
+def _memory_advice(recipe: Recipe, steps: Steps) -> str:
+    bfloat16 = ", or precision: bfloat16" if recipe.precision == "float32" else ""
+    return (
+        f"it computes with {steps.batch_size} jets at a time: set accumulate: {2 * steps.accumulate} in the "
+        f"recipe, which halves that and keeps the batch_size of {recipe.batch_size}, or a smaller "
+        f"batch_size{bfloat16}"
     )
 
 

@@ -1,5 +1,8 @@
 """Checks that keep NaN and infinity out of BatchNorm statistics, weights and files."""
 
+import math
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
@@ -35,18 +38,35 @@ def _not_finite(batch: JetBatch, jet: int, name: str, source: JetSource) -> Data
     return DataError(f"{url}, entry {entry}: the {name} of this jet have NaN or infinite values")
 
 
-def check_loss(loss: Tensor, step: int, lr: float) -> None:
-    """Raise an error if a loss is NaN or infinite; call it before the backward pass."""
-    if not loss.isfinite():
-        raise NumericalError(f"step {step}: the loss is {loss.item()} (learning rate {lr:.3g}); {ADVICE}")
+def checks_at_once(device: torch.device) -> bool:
+    """Whether numbers of a step are checked inside it, as on a CPU; a GPU would have to be waited for."""
+    return device.type == "cpu"
 
 
-def check_gradient(norm: Tensor, step: int, lr: float) -> None:
-    """Raise an error if the norm of the gradient is NaN or infinite; call it before the optimizer's step."""
-    if not norm.isfinite():
-        raise NumericalError(
-            f"step {step}: the gradient's norm is {norm.item()} (learning rate {lr:.3g}); {ADVICE}"
-        )
+def check_loss(loss: float, step: int, lr: float) -> None:
+    """Raise an error if a loss is NaN or infinite; on a CPU before the backward pass."""
+    if not math.isfinite(loss):
+        raise NumericalError(f"step {step}: the loss is {loss} (learning rate {lr:.3g}); {ADVICE}")
+
+
+def check_gradient(norm: float, step: int, lr: float) -> None:
+    """Raise an error if the norm of the gradient is NaN or infinite; on a CPU before the optimizer's step."""
+    if not math.isfinite(norm):
+        raise NumericalError(f"step {step}: the gradient's norm is {norm} (learning rate {lr:.3g}); {ADVICE}")
+
+
+@torch.no_grad()
+def mask_update(
+    is_bad: Tensor, gradients: Iterable[Tensor], buffers: Iterable[Tensor], before: Iterable[Tensor]
+) -> None:
+    """Where a step is bad (), set its gradients to 0 and the buffers to what they were before.
+
+    On the device, without waiting for it: the host learns of it a few steps later and stops the run.
+    """
+    for gradient in gradients:
+        gradient.masked_fill_(is_bad, 0.0)
+    for buffer, old in zip(buffers, before, strict=True):
+        buffer.copy_(torch.where(is_bad, old, buffer))
 
 
 def check_weights(network: nn.Module, step: int, lr: float) -> None:

@@ -33,7 +33,12 @@ from partt.tagger.weaver_inputs import weaver_inputs
 from partt.training.objectives.classification import Classification
 from partt.training.objectives.file_loss import FileLoss
 from partt.training.objectives.objective import Metric, Objective
-from partt.training.objectives.tasks_of_recipe import Targets, make_objective, with_fitted_scales
+from partt.training.objectives.tasks_of_recipe import (
+    Targets,
+    make_objective,
+    with_feature_scales,
+    with_fitted_scales,
+)
 from partt.training.recipe import DistillationChoice, Recipe, Tasks
 from partt.training.teacher import make_teacher
 
@@ -199,8 +204,9 @@ def open_job(
         train, validation_source = source, opened(validation, source.config)
         train_index, validation_index = build_index(train, progress), build_index(validation_source, progress)
     if is_from_recipe:
-        recipe = with_fitted_scales(recipe, config, lambda: _some_targets(train, train_index))
-        objective = make_objective(recipe, config)
+        recipe = with_fitted_scales(recipe, source.config, lambda: _some_targets(train, train_index))
+        recipe = with_feature_scales(recipe, source.config, lambda: typical_jets(train, train_index))
+        objective = make_objective(recipe, source.config)
     _check_classes(train, train_index)
     for file in train.files:
         require_branches(config, [task.factor_of for task in objective.tasks if task.factor_of], file)

@@ -1,6 +1,6 @@
 """Network, objective and optimizer: set up, take a step, save and restore."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter
@@ -24,7 +24,13 @@ from partt.training.checkpoints import (
     restore_weights,
 )
 from partt.training.distributed import World
-from partt.training.guards import check_gradient, check_loss, checked_inputs
+from partt.training.guards import (
+    check_gradient,
+    check_loss,
+    checked_inputs,
+    checks_at_once,
+    mask_update,
+)
 from partt.training.job import TrainingJob
 from partt.training.objectives.objective import Losses, Objective
 from partt.training.optimizers import (
@@ -75,12 +81,16 @@ class Learner:
         return self.average or LossOfBatch(self.network, self.objective)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StepResult:
-    """Result of a step for the jets of this process."""
+    """Result of a step for the jets of this process; its tensors may still be on a GPU."""
 
+    step: int
+    lr: float
     num_jets: int
-    sums: Mapping[str, float]  # over the jets, from the objective
+    loss: Tensor  # (), mean over the parts of the batch
+    norm: Tensor  # () of the gradient
+    sums: Mapping[str, Tensor]  # () each, over the jets, from the objective
     waiting: float  # seconds spent waiting for data
 
 
@@ -125,39 +135,66 @@ def make_learner(
 def take_step(
     learner: Learner, batches: Iterator[JetBatch], step: int, lr: float, accumulate: int
 ) -> StepResult:
-    """Take one step of the optimizer; NaN or infinity is an error before it reaches the weights."""
+    """Take one step of the optimizer; NaN or infinity does not reach weights or running statistics.
+
+    On a CPU it is an error at once. A GPU is not waited for: it masks the update, and `fetch_sums` says so.
+    """
     recipe = learner.job.recipe
+    at_once = checks_at_once(learner.device)
+    buffers = [] if at_once else list(learner.loss_of_batch.buffers())
+    before = [buffer.clone() for buffer in buffers]
     factor = backbone_factor(recipe.fine_tuning, step)
     set_learning_rate(learner.optimizer, lr, factor)
     if recipe.fine_tuning.freeze_steps:  # DistributedDataParallel waits for the gradients of all parameters
         learner.backbone.hold(is_held=factor == 0, needs_gradients=learner.world.size > 1)
     learner.optimizer.zero_grad(set_to_none=True)
     num_jets = 0
+    total = torch.zeros((), device=learner.device)
     sums: dict[str, Tensor] = {}
     started = perf_counter()
     parts = [next(batches) for _ in range(accumulate)]  # all before the first: a signal may end the wait
     waiting = perf_counter() - started
     for part, batch_read in enumerate(parts):
-        batch = checked_inputs(batch_read, learner.job.train).to(learner.device, non_blocking=True)
+        batch = checked_inputs(batch_read, learner.job.train).to(learner.device)
         with _exchange(learner, last=part == accumulate - 1):
             with _precision(learner):
                 losses: Losses = learner.loss_of_batch(batch)
-            check_loss(losses.loss, step, lr)
+            if at_once:
+                check_loss(losses.loss.item(), step, lr)
             (losses.loss / accumulate).backward()  # type: ignore[no-untyped-call]
         num_jets += len(batch)
+        total += losses.loss.detach()
         sums = {name: sums.get(name, 0.0) + value for name, value in losses.sums.items()}
     if factor == 0:
         learner.backbone.forget_gradients()
     parameters = [parameter for parameter in learner.loss_of_batch.parameters() if parameter.grad is not None]
-    norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
-    check_gradient(norm, step, lr)
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = nn.utils.get_total_norm(gradients)
+    if at_once:
+        check_gradient(norm.item(), step, lr)
     if recipe.clip_norm is not None:
         nn.utils.clip_grads_with_norm_(parameters, recipe.clip_norm, norm)
+    if not at_once:
+        mask_update(~(total.isfinite() & norm.isfinite()), gradients, buffers, before)
     learner.optimizer.step()
     if learner.average is not None and recipe.ema is not None:
         now = LossOfBatch(learner.network, learner.objective)
         update_average(learner.average, now, decay_at(recipe.ema.decay, step))
-    return StepResult(num_jets, _to_floats(sums), waiting)
+    return StepResult(step, lr, num_jets, total / accumulate, norm, sums, waiting)
+
+
+def fetch_sums(results: Sequence[StepResult]) -> list[dict[str, float]]:
+    """Return the sums of steps, copied from the device at once; a step that was not finite is an error."""
+    numbers = [
+        torch.stack([number.double() for number in (result.loss, result.norm, *result.sums.values())])
+        for result in results
+    ]
+    fetched = []
+    for result, (loss, norm, *sums) in zip(results, torch.stack(numbers).tolist(), strict=True):
+        check_loss(loss, result.step, result.lr)
+        check_gradient(norm, result.step, result.lr)
+        fetched.append(dict(zip(result.sums, sums, strict=True)))
+    return fetched
 
 
 def snapshot(learner: Learner, values: Mapping[str, Any]) -> Checkpoint:
@@ -187,11 +224,6 @@ def restore(learner: Learner, checkpoint: Checkpoint) -> None:
     torch.set_rng_state(states["cpu"])
     if learner.device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], learner.device)
-
-
-def _to_floats(sums: Mapping[str, Tensor]) -> dict[str, float]:
-    """Copy all sums from the device in one transfer."""
-    return dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True)) if sums else {}
 
 
 def _random_states(device: torch.device) -> dict[str, Tensor]:

@@ -12,9 +12,9 @@ from torch import nn
 from partt.config import MAX_BYTES, KeyFault, Record, parse_record, parse_yaml, shipped_file
 from partt.data.config.sections import Names, Regex
 from partt.errors import ConfigError
-from partt.model.config_types import CLASSES
+from partt.model.config_types import CLASSES, NumLayers, Width
 from partt.model.heads import HeadConfig
-from partt.model.registry import network_config, network_names
+from partt.model.registry import network_config, network_names, unknown_network
 from partt.model.tasks import PerClass, Quantiles
 from partt.regular_files import read_bounded
 
@@ -48,7 +48,7 @@ class ModelChoice(Record):
         if self.file is not None:
             return self  # its code knows the settings
         if self.name not in network_names():
-            raise KeyFault(("name",), f"no network {self.name!r}; known: {', '.join(network_names())}")
+            raise KeyFault(("name",), str(unknown_network(self.name)))
         self.network_config()
         return self
 
@@ -150,6 +150,36 @@ class DistillationChoice(Record):
     """0: the scores of the teacher are all that is learned, and files need no labels"""
 
 
+class DecoderChoice(Record):
+    """The decoder of masked particles: a transformer that is thrown away after training."""
+
+    width: Width = 64
+    num_blocks: NumLayers = 2
+    num_heads: Width = 4
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.width % self.num_heads:
+            raise ValueError(f"width {self.width} must be a multiple of num_heads {self.num_heads}")
+        return self
+
+
+class MaskedParticlesChoice(Record):
+    """Learning without labels: particles are hidden, and learned from those that are left."""
+
+    objective: Literal["regression", "flow_matching"] = "regression"
+    """regression: features and type of each hidden particle, asked for by its rank in pT; flow_matching: the
+    way from noise to the hidden particles"""
+    mask_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    """of the particles of a jet that are hidden, rounded down to whole particles"""
+    type_weight: NonNegativeFloat = 0.3
+    """of the loss of the particle types, which features such as part_charge and part_isMuon tell, relative to
+    that of the other features"""
+    scales: Mapping[str, PositiveFloat] | None = None
+    """feature -> number that it is divided by; null: standard deviations of some training jets"""
+    decoder: DecoderChoice = DecoderChoice()
+
+
 class ClassificationTask(Record):
     """The classes of the data config, if it has any."""
 
@@ -244,6 +274,8 @@ class Recipe(Record):
     tasks: Tasks = Tasks()
     distillation: DistillationChoice | None = None
     """how the classes are learned from a teacher; null: with --teacher the defaults, otherwise from labels"""
+    masked_particles: MaskedParticlesChoice | None = None
+    """learn without labels, instead of `tasks`; {}: with the defaults"""
     batch_size: NumJets = 512
     """jets per step of the optimizer, over all processes"""
     accumulate: NumJets = 1
@@ -269,7 +301,8 @@ class Recipe(Record):
     """metric of the validation jets that chooses the best epoch: accuracy (default), auc or loss; with
     regressions loss (default), accuracy, auc, and NAME_loss, NAME_bias or NAME_width of a regression; also
     NAME_loss and NAME_accuracy of classes of particles; with a teacher loss (default), agreement with its
-    class of the highest score, accuracy and auc"""
+    class of the highest score, accuracy and auc; with masked_particles loss (default), feature_loss,
+    type_accuracy, and probe_accuracy if the validation jets have labels"""
     patience: Count | None = None
     """stop after this many epochs without improvement"""
     checkpoint_minutes: NonNegativeFloat = 10.0
@@ -282,6 +315,10 @@ class Recipe(Record):
     def _check(self) -> Self:
         if (self.epochs is None) == (self.steps is None):
             raise KeyFault(("epochs",), "give either epochs or steps")
+        if self.masked_particles is not None:
+            for key, default in (("tasks", Tasks()), ("distillation", None), ("label_smoothing", 0.0)):
+                if getattr(self, key) != default:
+                    raise KeyFault((key,), "not with masked_particles, which needs no labels: remove one")
         return self
 
     def to_yaml(self) -> str:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from partt.data.files.tables import FileInfo
 from partt.data.jet_batch import Positions
-from partt.data.jet_files import EventFile
 from partt.data.reading.jet_source import ShouldStop
 from partt.errors import ConfigError, DataError
 from partt.jobs.stop_signals import SignalledError
@@ -33,24 +32,20 @@ class Teacher:
         return " ".join([self.tagger.sha256, *self.class_names])
 
     def require(self, file: FileInfo) -> None:
-        """Raise an error if a file lacks the teacher's inputs, or has several jets in an entry."""
-        if isinstance(file, EventFile):
-            raise ConfigError(
-                f"--teacher: {file.where} is a file of events; a teacher needs files with one jet per entry"
-            )
+        """Raise an error if a file lacks the teacher's inputs."""
         try:
             self.tagger.require(file)
         except DataError as error:
             raise DataError(f"--teacher: {error}") from error
 
     def label(
-        self, file: FileInfo, start: int, stop: int, entries: Positions, should_stop: ShouldStop | None
+        self, file: FileInfo, start: int, stop: int, jets: Positions, should_stop: ShouldStop | None
     ) -> Tensor:
-        """Return ln p (N, C) of some entries of a chunk; NaN if the teacher does not select, or read, a jet.
+        """Return ln p (N, C) of some jets of a chunk; NaN if the teacher does not select, or read, a jet.
 
         The same jets give the same numbers, whatever the number of threads.
         """
-        variables = self.tagger.read(file, start, stop).take(entries - start)
+        variables = self.tagger.read(file, start, stop).take(jets)
         with sharing_threads() as each:
 
             def each_until_stopped(
@@ -84,6 +79,7 @@ def teaching(tagger: Tagger) -> str:
 
 def make_teacher(tagger: Tagger, class_names: Sequence[str]) -> Teacher:
     """Return a teacher for a student of these classes; other classes are an error."""
+    tagger.require_predictions()
     if not tagger.class_names:
         names = ", ".join(task.name for task in tagger.regressions)
         raise ConfigError(f"--teacher: the tagger has no classes, only regressions ({names})")

@@ -66,8 +66,8 @@ def train(
     have one jet per entry. `tree`: that of files not given as FILE.root:TREE. `teacher`: a tagger, or where
     to find it, whose scores are learned; several are an ensemble. `objective`: what to learn, instead of
     classification. `network_file`: the user's own network, whose code is run (docs/how-to/own_network.md).
-    `opening` is called with the files opened so far and their number. With torchrun all processes call this;
-    only the first one reports.
+    `opening` is called with the files opened so far and their number. With torchrun all processes call this
+    function; only the first one reports.
     See docs/reference/training.md for the other arguments.
     """
     keep_few_kernels()
@@ -108,7 +108,7 @@ def train(
         initial_tagger="" if initial is None else initial.sha256,
         network_code=None if file is None else run_network_file(file),
         teacher=teacher,
-        progress=opening if world.is_first else None,
+        progress=opening,
     )
     report = (report or _steps_in_notebook()) if world.is_first else lambda _: None
     with connected(world, where), ExitStack() as stack:

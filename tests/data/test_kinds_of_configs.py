@@ -6,6 +6,7 @@ import time
 import awkward as ak
 import numpy as np
 import pytest
+import torch
 import uproot
 from kinds_of_configs import (
     CLASS_NUMBER,
@@ -19,6 +20,7 @@ from kinds_of_configs import (
 from weaver.utils.dataset import SimpleIterDataset
 
 from partt.config import parse_record
+from partt.data import jet_batch
 from partt.data.config.data_config import DataConfig, load_data_config
 from partt.data.files.lists import InputFile
 from partt.data.files.tables import inspect_file
@@ -30,6 +32,7 @@ from partt.data.reading.jet_index import build_index
 from partt.data.reading.jet_source import open_source, read_chunk
 from partt.data.variables import labels_of, name_classes, names_for, read_variables
 from partt.errors import DataError
+from partt.jet_inputs import Collection, JetInputs
 
 
 @pytest.fixture(autouse=True)
@@ -240,6 +243,25 @@ def test_automatic_scales_of_all_collections(files, tmp_path):
     assert fitted.subtract_by == pytest.approx(weaver.preprocess_params["vertex_mass"]["center"], rel=1e-6)
     assert fitted.multiply_by == pytest.approx(weaver.preprocess_params["vertex_mass"]["scale"], rel=1e-6)
     assert_equal_inputs(config, batch, read_weaver(files, path)[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64], ids=str)
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (4,), (17,), (0,)], ids=str)
+def test_jets_are_taken_from_several_batches(shape, dtype, monkeypatch):
+    random = np.random.default_rng(5)
+    lengths = [random.poisson(1.5, num_jets) for num_jets in (30, 1, 20)]
+    parts = [(torch.rand(int(sum(some)), *shape) * 1e6).to(dtype) for some in lengths]
+    offsets = [torch.from_numpy(np.concatenate([[0], np.cumsum(some)])) for some in lengths]
+    jets = random.integers(0, 51, 100)
+    every_jet = [jet for part, some in zip(parts, lengths, strict=True) for jet in part.split(some.tolist())]
+    expected = torch.cat([every_jet[jet] for jet in jets])
+    for largest in (jet_batch.MAX_VIEWED, 50):  # bytes of a batch that arrow can take; beyond: numpy
+        monkeypatch.setattr(jet_batch, "MAX_VIEWED", largest)
+        batches = [JetInputs({"pf": Collection(*pair)}) for pair in zip(parts, offsets, strict=True)]
+        taken = jet_batch._gathered_inputs(batches, jets).collections["pf"]
+        assert taken.features.equal(expected)
+        assert taken.features.dtype == dtype
+        assert taken.lengths.tolist() == [len(every_jet[jet]) for jet in jets]
 
 
 # --- collections without particles, and faults ---

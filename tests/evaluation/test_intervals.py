@@ -7,7 +7,7 @@ from scipy.stats import beta
 from partt.evaluation.bootstrap import bootstrap
 from partt.evaluation.jets import scores_from_arrays
 from partt.evaluation.metrics import count_predictions, mean_area, pair_areas
-from partt.scores.intervals import COVERAGE, interval_at
+from partt.scores.intervals import COVERAGE, TAIL, interval_at
 from partt.scores.passing import sort_sample
 from partt.scores.roc import roc_points
 from toy_scores import gaussian_rejection, gaussian_scores, random_scores
@@ -55,13 +55,13 @@ def test_rejections_cover(num_signal, weights):
         covered += bool(points.background_low[0] <= truth <= points.background_high[0])
         _, low, high = interval_at(samples[1], points.thresholds)
         narrow += bool(low[0] <= truth <= high[0])
-    assert 0.65 < covered / num_toys < 0.80  # 68 %, give or take 2 %; numbers of jets overcover
+    assert 0.65 < covered / num_toys < 0.76  # 68 %, give or take 2 %; numbers of jets overcover
     if num_signal == 300:
         assert narrow / num_toys < 0.6  # the threshold's fluctuation is needed
 
 
 @pytest.mark.parametrize(
-    ("efficiency", "num_jets", "most"), [(0.99, 400, 0.9), (0.995, 300, 0.97), (0.995, 2000, 0.85)]
+    ("efficiency", "num_jets", "most"), [(0.99, 400, 0.8), (0.995, 300, 0.9), (0.995, 2000, 0.76)]
 )
 def test_rejections_at_high_efficiencies_cover(efficiency, num_jets, most):
     """Few signal jets are below the threshold: what it would be for other jets is the uncertainty.
@@ -81,15 +81,18 @@ def test_rejections_at_high_efficiencies_cover(efficiency, num_jets, most):
 def test_the_threshold_counts_on_each_side_by_itself():
     """99.5 % of 1,000 jets: five are below the threshold, and few background jets are above it.
 
-    The 16 and 84 % quantiles of a binomial with n = 1000 and 0.995 are 993 and 997 passing jets.
+    The true threshold is above the 993.29th of the 1000 jets in 16 % of all samples, and above the 997.72th in
+    84 %: the efficiency at the k-th jet is beta-distributed with k and n + 1 - k.
     """
+    positions = np.array([993.2885, 997.7154])
+    np.testing.assert_allclose(beta.sf(0.995, positions, 1001 - positions), [TAIL, 1 - TAIL], atol=1e-5)
     signal = sort_sample(np.concatenate([[1.0, 2, 3, 4, 5, 6, 7, 8, 9, 10], np.full(990, 50.0)]))
     background = sort_sample(np.repeat([0.5, 2.5, 5.5, 7.5, 20], [500, 400, 60, 20, 20]))
     points = roc_points(signal, background, [0.995])
     assert points.thresholds[0] == 6
     assert points.num_passing[0] == 40
     value, low, high = interval_at(background, points.thresholds)
-    # passing jets at the threshold of 993 signal jets (8): 20; of the jet after 997 (3): 100
+    # passing jets at the threshold between 993 (8) and 994 jets (7), 7.71: 20; 997 (4) and 998 (3), 3.28: 100
     expected = [
         value[0] * np.exp(-np.hypot(np.log(value / low), np.log(40 / 20)))[0],
         value[0] * np.exp(np.hypot(np.log(high / value), np.log(100 / 40)))[0],

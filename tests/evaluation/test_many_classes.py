@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import partt
+from partt.cli.evaluate import _shown_columns
 from partt.evaluation.jets import scores_from_arrays
-from partt.evaluation.shown import MAX_SHOWN, shown_classes, shown_discriminants
+from partt.evaluation.shown import MAX_SHOWN, class_colours, shown_classes, shown_curves, shown_discriminants
+from partt.pages.style import colour, line
 from toy_scores import random_scores
 
 CLASSES = ("QCD", *(f"X{number}" for number in range(187)))
@@ -46,6 +48,24 @@ def test_the_classes_with_most_jets_are_shown(found):
     classes = [CLASSES[number] for number in shown_classes(classification)]
     assert len(classes) == MAX_SHOWN
     assert {"QCD", *(f"X{number}" for number in range(179, 187))} <= set(classes)
+
+
+def test_shown_classes_can_be_told_apart(found):
+    classification = found[0].main.classification
+    numbers = class_colours(classification)
+    names = [CLASSES[number] for number in shown_classes(classification)]
+    assert len({(colour(numbers[name]), line(numbers[name])) for name in names}) == MAX_SHOWN
+    (curves,) = shown_curves(found[0].models).values()
+    assert len({(colour(one.class_number), line(one.class_number)) for one in curves.values()}) == MAX_SHOWN
+    for one in curves.values():
+        assert numbers[one.discriminant.signal] == one.class_number  # in all figures
+
+
+def test_the_screen_shows_the_classes_of_the_figures(found):
+    columns = [found[0].table.columns[number].title for number in _shown_columns(found[0])]
+    assert columns[:2] == ["Accuracy", "AUC"]
+    assert len(columns) == 2 + MAX_SHOWN
+    assert "X186 Rej 50%" in columns
 
 
 def test_tables_stand_upright_and_the_page_turns(found, tmp_path, one_figure):

@@ -87,7 +87,11 @@ def test_published_rows_are_labelled():
     assert [cell.value for cell in part.cells] == [0.861, 0.9877, 10638, 15873]
     assert part.source == "arXiv:2202.03772, JetClass"
     assert "another data set" in to_markdown(ResultsTable(table_of().columns, (part,)))
-    assert len({(row.model, row.source) for row in rows}) == len(rows) > 30
+    assert len({(row.model, row.source) for row in rows}) == len(rows) == 60
+    few = next(row for row in rows if row.model == "L-GATr-slim m, four-momenta only (100M jets)")
+    assert [cell and cell.value for cell in few.cells] == [0.7475, 0.96598, None, None]
+    frozen = next(row for row in rows if row.model == "frozen backbone, SSFM")
+    assert frozen.cells[0].value == 0.82937
     tops = published_rows(table_of(QuotedDiscriminant(("jet_isTop",), {"jet_isQCD": 1.0}, (0.3, 0.5))))
     top = next(row for row in tops if row.model == "ParT")
     assert [cell and cell.value for cell in top.cells] == [0.940, 0.9858, 1602, 413]

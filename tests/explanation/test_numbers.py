@@ -8,6 +8,7 @@ import torch
 
 from jets import make_jets
 from partt.config import Record
+from partt.data.column_meanings import meaning_of
 from partt.data.jagged import Jagged
 from partt.data.jet_batch import take_inputs
 from partt.data.packing import pack
@@ -17,7 +18,7 @@ from partt.evaluation.metrics import mean_area, pair_areas
 from partt.explanation.attended_particles import Categories, relative_attention, subjet_attention
 from partt.explanation.attention_statistics import STATISTICS, statistics_of
 from partt.explanation.embedding_map import map_embeddings
-from partt.explanation.feature_groups import columns_by_group, meaning_of
+from partt.explanation.feature_groups import columns_by_group
 from partt.explanation.integrated_gradients import TOLERANCE, attribute, log_ratio, mean_baseline
 from partt.explanation.jet_display import strongest_links
 from partt.explanation.labelled_jets import read_jets, slices

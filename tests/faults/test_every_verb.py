@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -24,7 +24,9 @@ import pytest
 import torch
 import yaml
 from dataset_files import write_quark_gluon
+from file_server import FileServer
 
+import partt.downloading.download
 import partt.prediction.predict
 import partt.simulation.simulate
 import partt.training.train  # noqa: F401 - all verbs: loaded once, not in every process
@@ -76,6 +78,9 @@ VERBS = {
         continues=True,
         limit=2000,
     ),
+    "download": Verb(
+        "download small.yaml --out out", ("jets_0.root", "jets_1.root"), continues=True, limit=2000
+    ),
     "train": Verb(TRAIN, RUN, pause=CHECKPOINT, continues=True, limit=20_000, locks="out/lock", refused=2),
     "predict": Verb(PREDICT, ("jets_0.root", "jets_1.root", "predict.json"), continues=True),
     "evaluate": Verb("evaluate scores.root --out out", REPORT),
@@ -106,7 +111,7 @@ WORKERS = {
     "train": "test_a_killed_reader",
     "predict": "tests/prediction/test_dask.py::test_a_killed_worker_changes_nothing",
     "demo": "its workers are those of simulate and train",
-    **dict.fromkeys(("evaluate", "explain", "show", "export", "convert"), "starts no process"),
+    **dict.fromkeys(("download", "evaluate", "explain", "show", "export", "convert"), "starts no process"),
     **dict.fromkeys(("import-weaver", "export-weaver"), "starts no process"),
 }
 
@@ -120,8 +125,8 @@ def test_no_verb_is_forgotten():
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory) -> Path:
-    """Return a folder with the inputs of all verbs."""
+def inputs(tmp_path_factory) -> Iterator[Path]:
+    """Yield a folder with the inputs of all verbs."""
     folder = tmp_path_factory.mktemp("inputs")
     recipe = {**TINY_RECIPE, "epochs": 2, "jets_per_epoch": 32, "checkpoint_minutes": 0.0}
     (folder / "tiny.yaml").write_text(yaml.safe_dump(recipe))
@@ -132,7 +137,10 @@ def inputs(tmp_path_factory) -> Path:
     shutil.copy(FIXTURES / "part_small_weaver05.pt", folder / "weaver.pt")
     save_tagger(folder / "weaver.safetensors", import_weaver(folder / "weaver.pt", "jetclass_full", "0.5"))
     write_scores(folder / "scores.root")
-    return folder
+    jets = ("jets_0.root", "jets_1.root")
+    with FileServer({name: (folder / name).read_bytes() for name in jets}) as server:
+        server.write_list(folder / "small.yaml")
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -288,7 +296,7 @@ class Running:
         return code, "\n".join(line for line in lines if not line.startswith(PROGRESS))
 
 
-PROGRESS = ("simulating:", "converting:", "predicting:", "evaluating:", "opening:", "epoch ")
+PROGRESS = ("simulating:", "downloading:", "converting:", "predicting:", "evaluating:", "opening:", "epoch ")
 
 
 def _run_in_child(command: Command, words: list[str], prepare: Callable[[], object]) -> None:

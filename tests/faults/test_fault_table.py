@@ -40,6 +40,26 @@ REMOTE = {
     "NAME:root://host//path": "data/remote_files: xrootd_glob_and_read; "
     "data/file_lists: urls_without_a_glob_need_no_server",
 }
+DOWNLOADS = {
+    "a server that stalls, drips or is gone": "downloading/download: a_stalling_server_is_asked_again_and_given_up, "
+    "a_dripping_server_is_given_up, a_server_that_is_gone",
+    "cut connections": "downloading/download: a_cut_connection_is_continued, patience_starts_anew_with_every_block, "
+    "a_partial_file_of_an_earlier_command_is_continued",
+    "no ranges, or other ones": "downloading/download: a_server_without_ranges_starts_again, "
+    "a_server_without_ranges_that_always_cuts_is_given_up, another_range_than_the_one_asked_for",
+    "lengths that are wrong": "downloading/download: more_bytes_announced_than_sent, fewer_bytes_announced_than_sent, "
+    "no_length_announced, another_size_in_the_answer_to_a_range",
+    "damage": "downloading/download: a_damaged_file_is_fetched_once_more, "
+    "a_partial_file_of_another_version_is_thrown_away",
+    "403, 404, 429, 503, a web page": "downloading/download: a_refusal_is_final, "
+    "a_busy_server_is_asked_again_when_it_says",
+    "a full disk, before and during": "downloading/download: too_little_disk_is_said_before_the_download, "
+    "a_full_disk_keeps_what_arrived, an_archive_needs_room_beside_its_contents",
+    "signals": "downloading/download: a_signal_ends_the_wait_and_the_same_command_continues",
+    "foreign files, links, pipes": "downloading/download: foreign_files_are_not_replaced, links_are_not_followed, "
+    "foreign_files_where_an_archive_is_unpacked, a_pipe_in_the_place_of_the_partial_file",
+    "archives as attacks": "downloading/download: archives_that_are_no_datasets",
+}
 VALUES = {
     "NaN and infinities": "data/dataset: nan_features_become_zero_and_are_counted, infinite_values",
     "one bad jet in a batch": "training/train_command: a_bad_jet_stops_the_run_or_is_dropped; "
@@ -81,7 +101,8 @@ TRAINING = {
     "data/dataset: a_dead_worker_is_a_clear_error",
     "two runs in one folder": "training/fit: two_runs_in_one_folder",
     "two ranks: one killed": "training/distributed: torchrun_and_a_dead_process_ends_all; "
-    "faults/servers: a_dead_process_is_one_line_for_the_others",
+    "faults/servers: a_dead_process_is_one_line_for_the_others; "
+    "training/processes: a_killed_process_ends_all_with_one_line, a_killed_parent_is_a_request_to_stop",
     "two ranks: unequal data": "training/distributed: shares_are_equal_although_jets_do_not_divide",
 }
 PREDICTION = {
@@ -131,7 +152,8 @@ FOUND_IN_USE = {
     "files that partt did not make": "faults/foreign_files: training_replaces_no_file_of_the_user, random_attacks; "
     "faults/signals: a_lock_of_somebody_else_is_left_alone",
     "SIGTERM and SIGHUP to all processes": "faults/signals: a_signal_to_the_process_group_saves_and_resumes, "
-    "the_command_saves_when_its_process_group_is_signalled, torchrun_saves_when_every_process_is_signalled",
+    "the_command_saves_when_its_process_group_is_signalled, torchrun_saves_when_every_process_is_signalled; "
+    "training/processes: a_signal_saves_and_a_resume_is_exact",
     "| head": "faults/pipes: training_outlasts_its_reader, prediction_outlasts_its_reader, the_exit_code_of_check_stays",
     "negative, zero and huge weights, empty bins": "faults/evaluate_attacks: "
     "unusual_weights_and_bins_have_a_report, weights_without_a_sum_are_one_line",
@@ -189,6 +211,7 @@ FOUND_IN_USE = {
 TABLE = {
     "files": FILES,
     "remote": REMOTE,
+    "downloads": DOWNLOADS,
     "values": VALUES,
     "labels and weights": LABELS_AND_WEIGHTS,
     "config": CONFIG,

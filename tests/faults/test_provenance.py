@@ -61,6 +61,15 @@ def test_scores_with_other_options_are_refused(taggers, jets, tmp_path, options,
     assert (tmp_path / "jets.root").read_bytes() == before
 
 
+def test_scores_of_other_inputs_are_refused(taggers, jets, tmp_path):
+    others = write_jets(tmp_path / "others.root", 60, seed=1)
+    partt.predict(taggers[0], jets, tmp_path / "a.root")
+    before = (tmp_path / "a.root").read_bytes()
+    with pytest.raises(ConfigError, match=rf"of .*{jets.name}, not of .*others\.root"):
+        partt.predict(taggers[0], others, tmp_path / "a.root")
+    assert (tmp_path / "a.root").read_bytes() == before
+
+
 def test_nothing_is_written_if_one_of_many_outputs_is_refused(taggers, tmp_path):
     files = [write_jets(tmp_path / f"{name}.root", 20, seed=number) for number, name in enumerate("abc")]
     partt.predict(taggers[0], files[2], tmp_path / "out")

@@ -151,7 +151,7 @@ def test_retry_after_is_bounded_and_may_be_a_date(monkeypatch):
     ):
         error = OSError()
         error.status, error.headers = 503, {"Retry-After": text}
-        assert access._retry_after(error) == seconds
+        assert access.retry_after(error) == seconds
 
 
 @pytest.mark.parametrize("value", ["soon", "-1", "0", "nan", "inf"])

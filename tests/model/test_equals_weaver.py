@@ -15,7 +15,7 @@ from conftest import FIXTURES
 from partt.data.config.data_config import load_data_config
 from partt.jet_inputs import Collection, CollectionShape, InputShape, JetInputs
 from partt.model.baselines.particlenet import ParticleNetConfig, nearest_neighbours
-from partt.model.grouping import group_jets, pad_jets, take_rows
+from partt.model.grouping import group_jets
 from partt.model.registry import build_network
 from partt.model.weaver_architecture import recognise
 from partt.model.weaver_weights import (
@@ -309,12 +309,9 @@ def test_particlenet_on_packed_edges_is_weavers(training):
     randomise(network)
     network.train(training)
     twin = copy.deepcopy(network)
-    particles = jets.main
-    group = pad_jets(particles.offsets, config.num_neighbours + 1)
-    padded = (
-        take_rows(values, group.rows).transpose(1, 2) for values in (particles.points, particles.features)
-    )
-    expected = twin.outputs(twin.backbone.weaver(*padded, group.mask[:, None]))["classes"]
+    particles = jets.padded(config.num_neighbours + 1).main
+    padded = (values.transpose(1, 2) for values in (particles.points, particles.features))
+    expected = twin.outputs(twin.backbone.weaver(*padded, particles.mask[:, None]))["classes"]
     logits = logits_of(network, jets)
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-8)
     for computed in (expected, logits):
@@ -342,7 +339,7 @@ def test_particlenet_of_empty_and_single_jets():
 def test_neighbours_in_mixed_precision():
     """As on a GPU with precision: bfloat16, whose numbers have three digits."""
     jets = packed_jets([40, 25], dtype=torch.float32).main
-    arguments = (jets.points, group_jets(jets.offsets), 8)
+    arguments = (jets.points, jets.layout, group_jets(jets.layout), 8)
     expected = nearest_neighbours(*arguments)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(nearest_neighbours(*arguments), expected)

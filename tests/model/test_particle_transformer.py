@@ -9,11 +9,11 @@ import torch
 from test_symmetries import LENGTHS
 
 from partt.errors import ConfigError
-from partt.jet_inputs import Collection, CollectionShape, InputShape, PaddedCollection, PaddedInputs
+from partt.jet_inputs import Collection, CollectionShape, InputShape, Layout, PaddedCollection, PaddedInputs
 from partt.model import registry
 from partt.model.blocks import DropPath
 from partt.model.cpu.dropout import Dropout
-from partt.model.grouping import group_jets
+from partt.model.grouping import GroupSize, group_jets, join_rows, split_rows
 from partt.model.inspection import inspect_jets
 from partt.model.interleaving import interleave
 from partt.model.pairs import pack_pairs, square, triangle
@@ -60,22 +60,29 @@ def test_packed_training_equals_dense_training_on_equal_lengths():
     torch.testing.assert_close(packed, dense, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("max_pairs", [None, 1, 500])
 @pytest.mark.parametrize("max_rows", [1, 7, 64, 100_000])
-def test_groups_hold_every_jet_once_whatever_their_size(max_rows):
+def test_groups_hold_every_jet_once_whatever_their_size(max_rows, max_pairs):
     jets = packed_jets(LENGTHS)
     offsets = jets.main.offsets
-    groups = group_jets(offsets, max_rows)
+    groups = group_jets(jets.main.layout, GroupSize(max_rows, max_pairs, 128))
     assert sorted(torch.cat([group.jets for group in groups]).tolist()) == list(range(len(LENGTHS)))
     for group in groups:
         for index, jet in enumerate(group.jets.tolist()):
             rows = group.rows[index] if group.mask is None else group.rows[index][group.mask[index]]
             assert rows.tolist() == list(range(offsets[jet], offsets[jet + 1]))
+        num_jets, num_slots = group.rows.shape
+        assert num_jets == 1 or num_jets * num_slots <= max_rows
+        assert num_jets == 1 or num_jets * num_slots**2 <= (max_pairs or 10**9)
+    values = torch.randn(int(offsets[-1]), 3)
+    assert torch.equal(join_rows(split_rows(values, groups), groups, jets.main.layout), values)
 
 
 @pytest.mark.parametrize("kind", ["symmetric", "distinct", "ordered"])
 def test_pairs_are_those_of_a_loop(kind):
     offsets = torch.tensor([0, 3, 3, 5, 6])
-    pairs = pack_pairs(offsets, kind)
+    layout = Layout.of_offsets(offsets)
+    pairs = pack_pairs(layout, kind)
     loops = [
         [
             (a + i, a + j)
@@ -90,7 +97,7 @@ def test_pairs_are_those_of_a_loop(kind):
     )
     assert pairs.offsets.tolist() == list(itertools.accumulate([0, *map(len, loops)]))[:-1]
     values = torch.stack((pairs.first, pairs.second)).double()  # (2, N)
-    groups = group_jets(offsets, max_rows=3)
+    groups = group_jets(layout, GroupSize(3, None, 128))
     for group, places in zip(groups, pairs.split(values, groups), strict=True):
         for index, jet in enumerate(group.jets.tolist()):
             size = int(pairs.lengths[jet])
@@ -107,7 +114,7 @@ def test_interleaved_rows_are_those_of_a_loop():
     parts = {letters: torch.tensor([[ord(letter)] for letter in letters]) for letters in names}
     jets = interleave({name: Collection(parts[name], own) for name, own in zip(names, offsets, strict=True)})
     assert "".join(chr(row) for row in jets.join(parts)[:, 0]) == "abuxcyz"
-    assert jets.offsets.tolist() == [0, 3, 4, 7]
+    assert jets.layout.offsets.tolist() == jets.layout.host_offsets.tolist() == [0, 3, 4, 7]
     for name, part in parts.items():
         assert torch.equal(jets.rows_of(name, jets.join(parts)), part)
 
@@ -276,7 +283,9 @@ def test_trimming_cuts_long_jets_at_random():
     offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
     seen = set()
     for _ in range(200):
-        kept, new_offsets = trim_jets(offsets)
+        kept, layout = trim_jets(Layout.of_offsets(offsets))
+        new_offsets = layout.offsets
+        assert torch.equal(new_offsets, layout.host_offsets)
         new_lengths = new_offsets.diff()
         assert torch.equal(new_lengths[:-1], lengths[:-1])
         assert 5 <= new_lengths[-1] <= 40

@@ -4,6 +4,7 @@ import json
 
 import awkward as ak
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 import uproot
@@ -54,16 +55,21 @@ def test_a_row_is_an_event_with_the_scores_of_its_jets(folder, capsys, suffix):
     events = make_pfnano(NUM_EVENTS)
     num_jets = int(ak.count(events["FatJet"].pt))
     printed = capsys.readouterr().out
-    rows = [line.replace("│", " ").split() for line in printed.splitlines()]
+    rows = [line.split() for line in printed.splitlines()]
     assert ["events", "in", str(NUM_EVENTS)] in rows
     assert ["jets", "in", str(num_jets)] in rows
     path = f"scores/pfnano.{suffix}"
     if suffix == "root":
         with uproot.open(path) as file:
             found = file["tree"].arrays()
-        assert ak.all(found.nFatJet == ak.num(events["FatJet"]))
-    else:
-        found = ak.drop_none(ak.from_parquet(path))
+    else:  # without option types; coffea's reader needs the counter, and leaves out texts, which it cannot read
+        found = ak.from_parquet(path)
+        assert "?" not in str(found.type)
+        assert "option" not in str(found.type)
+        schema = pq.read_schema(path)
+        form = json.loads(schema.field("source_file").metadata[b"form"])
+        assert form["class"] not in {"NumpyArray", "ListOffsetArray"}
+    assert ak.all(found.nFatJet == ak.num(events["FatJet"]))
     assert ak.num(found.FatJet_score_Hbb).tolist() == ak.num(events["FatJet"]).tolist()
     assert 0 in ak.num(found.FatJet_score_Hbb)  # an event without jets is a row, too
     np.testing.assert_allclose(ak.flatten(found.FatJet_score_Hbb), expected_scores(), atol=1e-4)

@@ -23,7 +23,7 @@ def folder(tmp_path, monkeypatch):
 
 def rows_of(text):
     """Return the rows of the table that was printed."""
-    return dict(re.findall(r"│ (.+?) +│ +(.+?) │", text))
+    return dict(re.findall(r"^(\S.*?)  +(\S.*?)$", text, re.MULTILINE))
 
 
 def test_the_balance_is_printed(folder, capsys):

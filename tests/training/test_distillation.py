@@ -12,6 +12,7 @@ from test_fit import assert_same_run, metrics_of
 from jets import CLASSES, make_jets, write_jets
 from partt.cli.main import main
 from partt.data.config.data_config import load_data_config
+from partt.data.config.input_map import load_input_map
 from partt.data.files.lists import InputFile
 from partt.data.files.tables import write_table
 from partt.data.reading.jet_source import read_chunk
@@ -20,6 +21,7 @@ from partt.tagger.loading import load_tagger
 from partt.tagger.tagger_file import TorchTagger, save_tagger
 from partt.training.job import ReadingOptions, jets_by_class, open_job
 from partt.training.objectives.distillation import Distillation
+from pfnano import write_pfnano
 from small_networks import SMALL, make_tagger
 from training_jobs import TINY_RECIPE, run_job, stop_after, tiny_recipe
 
@@ -108,6 +110,26 @@ def test_soft_labels_are_the_scores_of_the_teacher(jet_file, teacher, exported):
     in_onnx = labelled(student_of(load_tagger(file.path), jet_file)).soft_labels
     in_torch = labelled(student_of(network, jet_file)).soft_labels
     assert torch.allclose(in_onnx, in_torch, atol=1e-4)
+
+
+def test_jets_of_events_have_the_scores_of_the_teacher(tmp_path):
+    """Several jets have the entry of their event; some of them are selected, and some events validate."""
+    path = write_pfnano(tmp_path / "events.root", 60)
+    config = load_data_config("jetclass_kin").replace(
+        input=load_input_map("pfnano-ak8"), selection="jet_pt > 600"
+    )
+    teacher = make_tagger("pfn", "jetclass_full", neutral=True).with_hash()
+    files = [InputFile("", str(path))]
+    recipe = tiny_recipe(**{**STUDENT, "distillation": {"label_weight": 0}})
+    job = open_job(recipe, config, files, 0.25, seed=7, reading=ReadingOptions(), teacher=teacher)
+    jets = labelled(job)
+    file = job.train.files[0]
+    every = teacher.read(file, 0, 60, ["jet_pt"])
+    kept = (every["jet_pt"] > 600) & job.train.split.contains(file.url, every.entries)
+    assert 10 < kept.sum() < np.count_nonzero(every["jet_pt"] > 600) < len(kept)
+    expected = teacher.tag(every).probabilities[kept]
+    assert np.ptp(expected[:, 0]) > 1e-4  # of different jets
+    assert torch.allclose(jets.soft_labels.exp(), torch.tensor(expected).float(), atol=1e-6)
 
 
 def load_tagger_scores(teacher, jets, entries):

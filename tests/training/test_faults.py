@@ -17,14 +17,16 @@ from partt.data.reading.batches import training_batches
 from partt.errors import DataError, NumericalError, OutputError
 from partt.jobs.stop_signals import REPEAT, stop_on_signal
 from partt.tagger.loading import load_torch_tagger
+from partt.training import fit as fit_module
+from partt.training import learner as learner_module
 from partt.training.checkpoints import Checkpoint, load_newest, save_checkpoint
 from partt.training.distributed import World
 from partt.training.events import StepDone
 from partt.training.fit import Machine, fit
-from partt.training.learner import make_learner, take_step
+from partt.training.learner import fetch_sums, make_learner, take_step
 from partt.training.objectives.classification import Classification
 from partt.training.run_folder import RunFolder
-from training_jobs import run_job, tiny_job
+from training_jobs import run_job, stop_after, tiny_job
 
 FORK = multiprocessing.get_context("fork")  # importing torch in a new process takes seconds
 
@@ -81,8 +83,8 @@ def test_a_loss_that_is_not_finite_does_not_reach_the_weights(jet_file, tmp_path
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
-def small_learner(jet_file):
-    job = tiny_job(jet_file)
+def small_learner(jet_file, **changes):
+    job = tiny_job(jet_file, **changes)
     learner = make_learner(job, World(), torch.device("cpu"))
     batches = training_batches(job.train, job.train_index, batch_size=16, seed=1)
     return learner, next(batches)
@@ -104,6 +106,72 @@ def test_a_gradient_that_is_not_finite_does_not_reach_the_weights(jet_file):
         take_step(learner, iter([batch]), 5, 1e-3, accumulate=1)
     for name, parameter in learner.network.named_parameters():
         assert torch.equal(parameter, weights[name])
+
+
+# --- numbers on a GPU, which is not waited for: the same steps, with guards as there ---
+
+
+@pytest.fixture
+def guarded_as_on_a_gpu(monkeypatch):
+    for module in (learner_module, fit_module):
+        monkeypatch.setattr(module, "checks_at_once", lambda device: False)
+    monkeypatch.setattr(fit_module, "STEPS_AT_A_TIME", 4)
+
+
+def test_numbers_that_are_fetched_later_are_the_same(jet_file, tmp_path, request):
+    job = tiny_job(jet_file, ema={"decay": 0.9}, clip_norm=1.0, accumulate=2, epochs=2)
+    run_job(job, tmp_path / "at once")
+    request.getfixturevalue("guarded_as_on_a_gpu")
+    reported = []
+    run_job(job, tmp_path / "later", report=reported.append)
+    assert_same_run(tmp_path / "later", tmp_path / "at once")
+    steps = [event.step for event in reported if isinstance(event, StepDone)]
+    assert steps == [4, 6, 10, 12]  # of two epochs of six steps
+
+
+def test_a_stop_saves_steps_that_were_not_fetched(jet_file, tmp_path, guarded_as_on_a_gpu):
+    job = tiny_job(jet_file, epochs=1)
+    run_job(job, tmp_path / "whole")
+    assert run_job(job, tmp_path / "run", should_stop=stop_after(1)).stopped
+    run_job(job, tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("bad_step", [3, 8])
+def test_a_masked_update_stops_the_run_a_few_steps_later(
+    jet_file, tmp_path, monkeypatch, guarded_as_on_a_gpu, bad_step
+):
+    job = tiny_job(jet_file, epochs=2, checkpoint_minutes=0.0)
+    original, calls = Classification.losses, iter(range(100))
+
+    def broken(*arguments):
+        losses = original(*arguments)
+        return replace(losses, loss=losses.loss * (float("nan") if next(calls) == bad_step else 1))
+
+    monkeypatch.setattr(Classification, "losses", broken)
+    with pytest.raises(NumericalError, match=f"step {bad_step}: the loss is nan"):
+        run_job(job, tmp_path)
+    saved = sorted(path.stem for path in (tmp_path / "checkpoints").glob("*.json"))
+    assert all(int(name.split("-")[1]) <= bad_step for name in saved)  # none after the bad step
+    assert len(saved) == (0 if bad_step < 4 else 2)  # of the first epoch, before and after validation
+
+
+@pytest.mark.parametrize("optimizer", ["ranger", "adamw", "sgd"])
+def test_a_masked_update_leaves_finite_numbers(jet_file, guarded_as_on_a_gpu, optimizer):
+    learner, batch = small_learner(jet_file, optimizer={"name": optimizer, "lr": 1e-3}, ema={"decay": 0.9})
+    take_step(learner, iter([batch]), 0, 1e-3, accumulate=1)
+    buffers = {name: buffer.clone() for name, buffer in learner.network.named_buffers()}
+    norm = learner.network.backbone.pair_embedding.input_norm
+    hook = norm.register_forward_pre_hook(lambda module, inputs: (inputs[0] * float("inf"),))
+    result = take_step(learner, iter([batch]), 1, 1e-3, accumulate=1)
+    with pytest.raises(NumericalError, match="step 1: the loss is"):
+        fetch_sums([result])
+    hook.remove()
+    for name, buffer in learner.network.named_buffers():
+        assert torch.equal(buffer, buffers[name])
+    states = [value for state in learner.optimizer.state.values() for value in state.values()]
+    for tensor in [*learner.network.parameters(), *states, *learner.average.state_dict().values()]:
+        assert tensor.isfinite().all()
 
 
 @pytest.mark.parametrize("name", ["features", "momenta"])

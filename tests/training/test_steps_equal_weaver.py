@@ -102,7 +102,7 @@ def test_losses_agree_step_by_step(tmp_path, weight_decay):
     ):
         assert (batch.inputs.main.lengths == LENGTH).all()
         result = take_step(learner, iter([batch]), step, LR, accumulate=1)
-        ours.append(result.sums["loss"] / result.num_jets)
+        ours.append(float(result.sums["loss"]) / result.num_jets)
         loss = functional.cross_entropy(twin(*weaver_inputs(batch)), batch.labels)
         ranger.zero_grad()
         loss.backward()

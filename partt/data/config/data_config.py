@@ -105,7 +105,8 @@ class DataConfig(Record):
     preprocess: Annotated[Preprocess, Empty] = Preprocess()
     inputs: Annotated[Mapping[GroupName, GroupSection], Few] = Field(min_length=1)
     """input group -> its variables"""
-    labels: Labels
+    labels: Annotated[Labels, Empty] = Labels()
+    """null: none, for recipes that need none, and for prediction"""
     targets: Targets | None = None
     observers: NamesOnce = ()
     """variables that `partt predict` copies to its outputs"""
@@ -411,8 +412,8 @@ def _valid_sections(data: Mapping[str, Any], faults: Sequence[tuple[str | int, .
     """Return the sections, and of `inputs` the groups, that have no faults."""
     sections: dict[str, Any] = {}
     faulty = {place[0] for place in faults if place}
-    if "labels" in data.keys() - faulty:
-        sections["labels"] = Labels.model_validate(data["labels"])
+    if "labels" not in faulty:
+        sections["labels"] = Labels.model_validate(data.get("labels") or {})
     if "preprocess" not in faulty:
         sections["preprocess"] = Preprocess.model_validate(data.get("preprocess") or {})
     if "new_variables" not in faulty:

@@ -39,8 +39,8 @@ class ParticleLabels(Record):
 class Labels(Record):
     """The classes, by one 0-1 variable each or by their number, and the targets of regressions."""
 
-    type: Literal["simple", "custom", "hybrid"]
-    """simple: classes; custom: formulas by name; hybrid: classes and targets"""
+    type: Literal["simple", "custom", "hybrid"] | None = None
+    """simple: classes; custom: formulas by name; hybrid: classes and targets; null: no labels"""
     value: Annotated[
         Annotated[Flags, Tag("list")]
         | Annotated[Formulas, Tag("map")]
@@ -141,6 +141,10 @@ class Labels(Record):
         return self
 
     def _faults(self) -> Iterator[KeyFault]:
+        if self.type is None:
+            if self != Labels.model_construct(particles=self.particles):
+                yield KeyFault(("type",), "this key is needed: simple, custom or hybrid")
+            return
         if self.type == "custom":
             yield from self._custom_faults()
             return

@@ -157,25 +157,29 @@ def with_retries(url: str, what: str, attempt: Callable[[], _Result]) -> _Result
     delays = iter(RETRY_DELAYS if is_remote(url) else ())
     while True:
         try:
-            return _in_bounded_time(url, attempt) if is_remote(url) else attempt()
+            return in_bounded_time(url, attempt) if is_remote(url) else attempt()
         except ParttError:
             raise
         except Exception as error:  # a broken file can make its reader raise anything
             if is_remote(url):
                 _drop_connections(url)
-            is_final = _denial(error) is not None or _is_missing(error) or isinstance(error, _TooSlowError)
-            delay = None if is_final else next(delays, None)
+            delay = None if is_final(error) else next(delays, None)
             if delay is None:
-                raise _data_error(url, what, error) from error
-            delay = max(delay, _retry_after(error))
-        _pause(url, delay)
+                raise data_error(url, what, error, len(RETRY_DELAYS) + 1) from error
+            delay = max(delay, retry_after(error))
+        pause(url, delay)
 
 
-class _TooSlowError(Exception):
+class TooSlowError(Exception):
     """Bytes arrive, but too slowly."""
 
 
-def _in_bounded_time(url: str, attempt: Callable[[], _Result]) -> _Result:
+def is_final(error: Exception) -> bool:
+    """Tell whether another attempt cannot help: access denied, no such file, too slow."""
+    return _denial(error) is not None or _is_missing(error) or isinstance(error, TooSlowError)
+
+
+def in_bounded_time(url: str, attempt: Callable[[], _Result]) -> _Result:
     """Run an attempt in a thread, which is abandoned if it takes too long, or a signal asks to stop."""
     outcome: Future[_Result] = Future()
 
@@ -193,24 +197,26 @@ def _in_bounded_time(url: str, attempt: Callable[[], _Result]) -> _Result:
             outcome.exception(timeout=POLL)
         if outcome.done():
             return outcome.result()
-        _check_signals(url)
-    raise _TooSlowError(f"not complete after {limit:g} s; {TIMEOUT_VARIABLE} allows more time")
+        check_signals(url)
+    raise TooSlowError(f"not complete after {limit:g} s; {TIMEOUT_VARIABLE} allows more time")
 
 
-def _pause(url: str, seconds: float) -> None:
+def pause(url: str, seconds: float) -> None:
+    """Wait before another attempt; a signal ends the wait for a server."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(POLL, left))
         if is_remote(url):
-            _check_signals(url)
+            check_signals(url)
 
 
-def _check_signals(url: str) -> None:
+def check_signals(url: str) -> None:
+    """Raise an error if a signal asks the job to stop."""
     if stop_requested():
         raise SignalledError(f"stopped by a signal while waiting for {url}")
 
 
-def _retry_after(error: BaseException) -> float:
+def retry_after(error: BaseException) -> float:
     """Return how many seconds a busy web server asks to wait, at most a timeout; 0 if it does not."""
     for link in _chain(error):
         if getattr(link, "status", None) in BUSY:
@@ -236,7 +242,8 @@ def _drop_connections(url: str) -> None:
         handles._cache.clear()  # noqa: SLF001 - fsspec-xrootd keeps using a handle that it cannot close
 
 
-def _data_error(url: str, what: str, error: Exception) -> DataError:
+def data_error(url: str, what: str, error: Exception, num_attempts: int) -> DataError:
+    """Return one clear error for whatever a file or its server raised in the last attempt."""
     denial = _denial(error)
     if denial is not None:
         return AuthenticationError(f"{url}: access denied ({denial}); check the permissions, or log in again")
@@ -248,8 +255,8 @@ def _data_error(url: str, what: str, error: Exception) -> DataError:
     detail = f"{type(shown).__name__.lstrip('_')}: {_one_line(shown)}".removesuffix(": ")
     if isinstance(error, TimeoutError) and is_remote(url):
         detail = f"no byte for {remote_timeout():g} s ({TIMEOUT_VARIABLE})"
-    tried_again = is_remote(url) and not isinstance(error, _TooSlowError)
-    attempts = f" ({len(RETRY_DELAYS) + 1} attempts)" if tried_again else ""
+    tried_again = is_remote(url) and not isinstance(error, TooSlowError)
+    attempts = f" ({num_attempts} attempts)" if tried_again else ""
     hint = "is the server up and the file complete?" if is_remote(url) else "copy or make the file again"
     return DataError(f"{url}: cannot read {what}{attempts}: {detail}; {hint}")
 

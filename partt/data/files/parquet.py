@@ -18,6 +18,9 @@ from partt.data.jagged import AnyColumn, Array, Column, Jagged, Nested, Table
 from partt.errors import DataError
 from partt.regular_files import require_regular
 
+# coffea's reader breaks on texts, but leaves out, with a warning, a column whose form it does not know.
+NO_COLUMN_OF_COFFEA = {"form": '{"class": "text"}'}
+
 
 def inspect(url: str, max_chunk: int) -> FileInfo:
     """Return what a parquet file holds."""
@@ -159,12 +162,28 @@ def _to_column(array: pa.Array) -> AnyColumn:
 
 
 def _to_arrow(table: Table) -> pa.Table:
-    return pa.table({name: _to_array(column) for name, column in table.items()})
+    """Return columns without nulls, which the schema says: readers then have no option types."""
+    arrays = {name: _to_array(column) for name, column in table.items()}
+    fields = [
+        pa.field(name, array.type, nullable=False, metadata=NO_COLUMN_OF_COFFEA if _is_text(array) else None)
+        for name, array in arrays.items()
+    ]
+    return pa.table(list(arrays.values()), schema=pa.schema(fields))
 
 
 def _to_array(column: Column) -> pa.Array:
     if isinstance(column, Jagged):
-        return pa.LargeListArray.from_arrays(column.offsets, pa.array(column.contents))
+        values = pa.array(column.contents)
+        return pa.LargeListArray.from_arrays(column.offsets, values, pa.large_list(_element(values)))
     if column.ndim == 2:
-        return pa.FixedSizeListArray.from_arrays(pa.array(column.ravel()), column.shape[1])
+        values, width = pa.array(column.ravel()), column.shape[1]
+        return pa.FixedSizeListArray.from_arrays(values, type=pa.list_(_element(values), width))
     return pa.array(column)
+
+
+def _element(values: pa.Array) -> pa.Field:
+    return pa.field("element", values.type, nullable=False)
+
+
+def _is_text(array: pa.Array) -> bool:
+    return bool(pa.types.is_string(array.type))

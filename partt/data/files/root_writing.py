@@ -9,7 +9,7 @@ import uproot
 
 from partt.atomic_files import atomic_path
 from partt.data.files.info import NOTE
-from partt.data.jagged import Jagged, Table, to_awkward
+from partt.data.jagged import Array, Jagged, Table, to_awkward
 from partt.errors import DataError
 
 # Jagged columns that share a counter: prefix -> the rest of their names.
@@ -22,7 +22,7 @@ def write(
     """Write tables with the columns of `first`, one basket per branch each, and a note.
 
     Jagged columns with a common prefix and equal lengths in the first table (part_px, part_py) share one
-    counter (npart).
+    counter (npart), which may be among the columns.
     """
     collections = _find_collections(first)
     with (
@@ -50,12 +50,12 @@ def _find_collections(table: Table) -> Collections:
 
     def is_uniform(prefix: str, rests: list[str]) -> bool:
         offsets = [table[f"{prefix}_{rest}"].offsets for rest in rests]  # type: ignore[union-attr]
-        return all(other is offsets[0] or np.array_equal(other, offsets[0]) for other in offsets)
+        return _is_counter(table, prefix, np.diff(offsets[0])) and all(
+            other is offsets[0] or np.array_equal(other, offsets[0]) for other in offsets
+        )
 
     return {
-        prefix: rests
-        for prefix, rests in found.items()
-        if is_uniform(prefix, rests) and prefix not in table and f"n{prefix}" not in table
+        prefix: rests for prefix, rests in found.items() if is_uniform(prefix, rests) and prefix not in table
     }
 
 
@@ -71,12 +71,21 @@ def _counter_problem(table: Table, collections: Collections) -> str | None:
                     f"columns {names[0]!r} and {name!r} share a counter, "
                     f"but jet {jet} has {lengths[0][jet]} and {other[jet]} values"
                 )
+        if not _is_counter(table, prefix, lengths[0]):
+            return f"column 'n{prefix}' is not the number of values of {names[0]!r}, as in the first table"
     return None
 
 
+def _is_counter(table: Table, prefix: str, lengths: Array) -> bool:
+    """Tell whether the counter of a collection may be written: a column of its name has the same numbers."""
+    counter = table.get(f"n{prefix}", lengths)
+    return not isinstance(counter, Jagged) and np.array_equal(counter, lengths)
+
+
 def _to_branches(table: Table, collections: Collections) -> dict[str, ak.Array]:
-    """Return what uproot writes: each collection zipped, all other columns as they are."""
+    """Return what uproot writes: each collection zipped, all other columns as they are, but for counters."""
     zipped = {f"{prefix}_{rest}" for prefix, rests in collections.items() for rest in rests}
+    zipped |= {f"n{prefix}" for prefix in collections}
     arrays = {}
     for prefix, rests in collections.items():
         columns = {rest: to_awkward(table[f"{prefix}_{rest}"]) for rest in rests}

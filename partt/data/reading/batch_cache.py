@@ -44,13 +44,11 @@ class BatchCache:
         url = without_secrets(file.url)  # a new token is not a new file
         return self.folder / f"{_digest(url, file.tree, file.identity, start, stop)}.safetensors"
 
-    def soft_labels_path(
-        self, teacher: str, file: FileInfo, start: int, stop: int, entries: Positions
-    ) -> Path:
+    def soft_labels_path(self, teacher: str, file: FileInfo, start: int, stop: int, jets: Positions) -> Path:
         """Return the path of the soft labels of some jets of a chunk, from a teacher."""
         url = without_secrets(file.url)
-        jets = hashlib.sha256(entries.tobytes()).hexdigest()
-        name = _digest(url, file.tree, file.identity, start, stop, jets)
+        which = hashlib.sha256(jets.tobytes()).hexdigest()
+        name = _digest(url, file.tree, file.identity, start, stop, which)
         return self.cache / _digest(SOFT_LABELS, LAYOUT, teacher) / f"{name}.safetensors"
 
     def save(self, path: Path, batch: JetBatch) -> None:

@@ -14,7 +14,7 @@ from partt.data.config.data_config import DataConfig
 from partt.data.files.lists import InputFile
 from partt.data.files.tables import MAX_CHUNK, AuthenticationError, FileInfo
 from partt.data.jet_batch import JetBatch, Positions
-from partt.data.jet_files import open_jets
+from partt.data.jet_files import EventFile, open_jets
 from partt.data.packing import pack
 from partt.data.reading.batch_cache import BatchCache
 from partt.data.reading.splitting import Split
@@ -25,6 +25,8 @@ from partt.data.variables import (
     labels_of,
     missing_branches,
     names_for,
+    names_for_index,
+    passes_selection,
     read_variables,
     require_branches,
     select,
@@ -50,9 +52,9 @@ class SoftLabeller(Protocol):
         """Raise an error if a file lacks branches that the labels need."""
 
     def label(
-        self, file: FileInfo, start: int, stop: int, entries: Positions, should_stop: ShouldStop | None
+        self, file: FileInfo, start: int, stop: int, jets: Positions, should_stop: ShouldStop | None
     ) -> Tensor:
-        """Return the soft labels (N, C) of some entries of a chunk; NaN: not known."""
+        """Return the soft labels (N, C) of some jets of a chunk, by their positions; NaN: not known."""
 
 
 @dataclass(frozen=True)
@@ -219,8 +221,8 @@ def read_chunk(
     if source.split is not None:  # after the cache, which training and validation share
         batch = batch.take(np.flatnonzero(source.split.contains(file.url, batch.source_entry.numpy())))
     if source.teacher is not None:  # after the split: nobody reads the labels of the other part
-        entries = batch.source_entry.numpy()
-        labels = _soft_labels(source, source.teacher, (file, start, stop), entries, should_stop)
+        chunk = (file, start, stop)
+        labels = _soft_labels(source, source.teacher, chunk, _positions(source, chunk, batch), should_stop)
         batch = replace(batch, soft_labels=labels)
     return replace(batch, source_file=torch.full((len(batch),), file_number, dtype=torch.int32))
 
@@ -248,21 +250,34 @@ def jet_weights(config: DataConfig, variables: Variables) -> npt.NDArray[np.floa
     return np.ones(len(variables.entries), dtype=np.float32)
 
 
+def _positions(source: JetSource, chunk: _Range, batch: JetBatch) -> Positions:
+    """Return where the jets of a batch are among those of the chunk that it was read from."""
+    file, start, _ = chunk
+    if not isinstance(file, EventFile):
+        return batch.source_entry.numpy() - start
+    config = source.config  # the entry of a jet is its event: find again which jets were selected
+    variables = read_variables(config, names_for_index(config, "train", with_labels=False), *chunk)
+    jets = np.flatnonzero(passes_selection(config, variables, "train"))
+    if source.split is None:
+        return jets
+    return jets[source.split.contains(file.url, variables.entries[jets])]
+
+
 def _soft_labels(
     source: JetSource,
     teacher: SoftLabeller,
     chunk: _Range,
-    entries: Positions,
+    jets: Positions,
     should_stop: ShouldStop | None,
 ) -> Tensor:
     """Return the soft labels of jets of a chunk, from the cache if they are in it."""
     cache = source.cache
     if cache is None:
-        return teacher.label(*chunk, entries, should_stop)
-    path = cache.soft_labels_path(teacher.key, *chunk, entries)
+        return teacher.label(*chunk, jets, should_stop)
+    path = cache.soft_labels_path(teacher.key, *chunk, jets)
     labels = cache.load_soft_labels(path)
     if labels is None:
-        labels = teacher.label(*chunk, entries, should_stop)
+        labels = teacher.label(*chunk, jets, should_stop)
         cache.save_soft_labels(path, labels)
     return labels
 

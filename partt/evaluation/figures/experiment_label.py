@@ -24,7 +24,9 @@ def check_label(label: str) -> None:
 
 
 def labelled(drawing: Drawing, label: str) -> Drawing:
-    """Add a strip with the label above a figure; what is below keeps its size and place."""
+    """Add a strip with the label, if there is one, above a figure; what is below keeps its size and place."""
+    if not label:
+        return drawing
     figure = drawing.figure
     arrange(figure)
     height = figure.get_figheight()

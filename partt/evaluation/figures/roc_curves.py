@@ -21,6 +21,7 @@ HIGH = 0.95  # a discriminant quoted at this signal efficiency or above is shown
 ZOOM = (0.9, 0.999)  # the range of that axis, linear in -log10(1 - efficiency)
 ZOOM_TICKS = (0.9, 0.95, 0.99, 0.995, 0.999)
 MAX_RATIO = 3.0
+BAND = 0.25  # opacity of bands; less where more than six would lie upon each other
 MIN_RATIO_JETS = 10  # background jets that pass in both models; no ratio with fewer
 X_LABEL = r"signal efficiency $\epsilon_S$"
 Y_LABEL = r"background rejection $1/\epsilon_B$"
@@ -68,8 +69,9 @@ def _draw_one(curves: Curves, names: Sequence[str]) -> tuple[Figure, list[_Panel
         drawn: _Drawn = []
         for name in shown:
             label, number = model[name].discriminant.title, model[name].class_number
-            _draw_curve(axes, model[name], colour(number), line(number), label, is_zoomed=is_zoomed)
-            drawn.append((label, colour(number), model[name]))
+            shade, band = colour(number), BAND * min(1.0, 6 / len(shown))
+            _draw_curve(axes, model[name], shade, line(number), label, is_zoomed=is_zoomed, band=band)
+            drawn.append((label, shade, model[name]))
         _finish(axes, is_zoomed=is_zoomed)
         axes.set_xlabel(X_LABEL)
         axes.set_ylabel(Y_LABEL)
@@ -136,6 +138,7 @@ def _draw_curve(
     *,
     is_zoomed: bool = False,
     level: float = 2.0,
+    band: float = BAND,
 ) -> Any:
     points = one.curve
     is_known = _in_range(points, is_zoomed=is_zoomed)
@@ -145,7 +148,7 @@ def _draw_curve(
         points.rejection_low[is_known],
         np.minimum(points.rejection_high[is_known], 1e9),
         color=shade,
-        alpha=0.25,
+        alpha=band,
         linewidth=0,
         zorder=level - 1,
     )
@@ -217,9 +220,10 @@ def _finish(axes: Any, *, is_zoomed: bool) -> None:
 
 def _finish_ratio(axes: Any) -> None:
     values = np.concatenate([np.ones(1), *(line.get_ydata() for line in axes.get_lines())])
-    axes.axhline(1.0, color="grey", linewidth=0.8, zorder=0)
     if len(values) == 1:
         say(axes, f"fewer than {MIN_RATIO_JETS} background jets")
+    else:
+        axes.axhline(1.0, color="grey", linewidth=0.8, zorder=0)
     axes.set_ylim(max(0.0, values.min() - 0.2), min(MAX_RATIO, values.max() + 0.2))
 
 

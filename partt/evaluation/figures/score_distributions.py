@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
-from partt.evaluation.shown import shown_classes
+from partt.evaluation.shown import class_colours, shown_classes
 from partt.evaluation.summary import ClassificationSummary
 from partt.pages.drawing import Drawing
 from partt.pages.style import colour, grid_shape, line, panels, plain
@@ -18,7 +18,7 @@ def draw_scores(summary: ClassificationSummary) -> Drawing:
     import mplhep  # noqa: PLC0415 - takes seconds to import
 
     numbers = shown_classes(summary)
-    names = summary.class_names
+    names, shades = summary.class_names, class_colours(summary)
     num_panels = 1 if len(names) == 2 else len(numbers)
     rows, columns = grid_shape(num_panels)
     figure = Figure(figsize=(1.5 + 2.3 * columns, 1.4 + 2.2 * rows), layout="constrained")
@@ -35,8 +35,8 @@ def draw_scores(summary: ClassificationSummary) -> Drawing:
                     edges,
                     ax=axes,
                     yerr=False,
-                    color=colour(truth),
-                    linestyle=line(truth),
+                    color=colour(shades[names[truth]]),
+                    linestyle=line(shades[names[truth]]),
                     histtype="fill" if is_own else "step",
                     alpha=0.45 if is_own else 1.0,
                     linewidth=1.1,
@@ -54,10 +54,12 @@ def draw_scores(summary: ClassificationSummary) -> Drawing:
 
 
 def _add_legend(figure: Figure, summary: ClassificationSummary) -> None:
-    names = summary.class_names
-    present = [number for number in shown_classes(summary) if summary.num_jets[names[number]]]
+    shades = class_colours(summary)
+    names = [summary.class_names[number] for number in shown_classes(summary)]
+    present = [name for name in names if summary.num_jets[name]]
     handles = [
-        Line2D([], [], color=colour(number), linestyle=line(number), linewidth=3) for number in present
+        Line2D([], [], color=colour(shades[name]), linestyle=line(shades[name]), linewidth=3)
+        for name in present
     ]
-    labels = [plain(names[number]) for number in present]
+    labels = [plain(name) for name in present]
     figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 10), title="true class")

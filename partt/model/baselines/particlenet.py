@@ -17,14 +17,15 @@ from torch.nn import functional
 from weaver.nn.model.ParticleNet import ParticleNet as WeaverParticleNet
 
 from partt.config import Record
-from partt.jet_inputs import InputShape, JetInputs, PaddedInputs, main_collection
+from partt.jet_inputs import InputShape, JetInputs, Layout, PaddedInputs, main_collection
 from partt.model.baselines.pfn import sum_over_jets
 from partt.model.config_types import MAX_LAYERS, Width, Widths
 from partt.model.embeddings import batch_norm
-from partt.model.grouping import JetGroup, group_jets, take_rows
+from partt.model.grouping import JetGroup, group_jets, join_rows, take_rows
 from partt.model.heads import HeadConfig, with_head
 from partt.model.interleaving import interleave, side_by_side
 from partt.model.network import Backbone, Embeddings
+from partt.model.precision import full_precision
 
 # In evaluation jets are independent; with this many at a time the edges fit the cache.
 JETS_AT_A_TIME = {"cpu": 32}
@@ -104,17 +105,16 @@ class ParticleNet(Backbone):
         On request also the particles after the last layer (T, D).
         """
         collections = interleave(inputs.collections)
-        offsets, points = collections.offsets, collections.points
+        layout, points = collections.layout, collections.points
         features = collections.join(self._features(inputs))
-        step = JETS_AT_A_TIME.get(offsets.device.type, JETS_AT_A_TIME_ELSEWHERE)
+        step = JETS_AT_A_TIME.get(layout.device.type, JETS_AT_A_TIME_ELSEWHERE)
         if self.training:
-            step = len(offsets)
+            step = layout.num_jets
         jets, tokens = [], []
-        for start in range(0, len(offsets) - 1, step):
-            part = offsets[start : start + step + 1]
-            rows, part = slice(int(part[0]), int(part[-1])), part - part[0]
+        for start in range(0, layout.num_jets, step):
+            rows, part = layout.part(start, start + step)
             x = self._convolve(features[rows], points[rows], part)
-            jets.append(sum_over_jets(x, part) / part.diff().clamp(min=1)[:, None])
+            jets.append(sum_over_jets(x, part.offsets) / part.lengths.clamp(min=1)[:, None])
             tokens += [x] if with_tokens else []
         if not with_tokens:
             return Embeddings(torch.cat(jets))
@@ -133,13 +133,13 @@ class ParticleNet(Backbone):
         features = {name: collection.features for name, collection in inputs.collections.items()}
         return {name: layer(features[name]) for name, layer in self.feature_layers.items()} or features
 
-    def _convolve(self, features: Tensor, points: Tensor, offsets: Tensor) -> Tensor:
+    def _convolve(self, features: Tensor, points: Tensor, layout: Layout) -> Tensor:
         """Return the particles after the last layer (T, D)."""
-        groups = group_jets(offsets, min_length=self.min_slots)
+        groups = group_jets(layout, min_length=self.min_slots)
         x = normalise(features, self.weaver.bn_fts)  # (T, F)
         outputs = []
         for block in self.weaver.edge_convs:
-            neighbours = nearest_neighbours(points, groups, self.config.num_neighbours)
+            neighbours = nearest_neighbours(points, layout, groups, self.config.num_neighbours)
             x = points = edge_convolution(block, x, neighbours)
             outputs.append(x)
         if not self.config.fusion:
@@ -167,17 +167,19 @@ def _weaver_layers(config: ParticleNetConfig, num_features: int) -> WeaverPartic
 
 
 @torch.no_grad()
-def nearest_neighbours(points: Tensor, groups: Sequence[JetGroup], num_neighbours: int) -> Tensor:
+def nearest_neighbours(
+    points: Tensor, layout: Layout, groups: Sequence[JetGroup], num_neighbours: int
+) -> Tensor:
     """Return the rows of each particle's neighbours (T, K), nearest first; T where the jet has no more.
 
     In mixed precision, too, distances have full precision: they are small differences of large numbers.
     """
     num_rows, points = len(points), points.float() if points.dtype == torch.bfloat16 else points
-    neighbours = torch.empty(num_rows, num_neighbours, dtype=torch.long, device=points.device)
+    found = []
     for group in groups:
         x = take_rows(points, group.rows)  # (G, P, W)
         squares = x.square().sum(dim=2)  # (G, P)
-        with torch.autocast(points.device.type, enabled=False):
+        with full_precision(points):
             distances = torch.baddbmm(squares[:, :, None] + squares[:, None], x, x.transpose(1, 2), alpha=-2)
         rows = group.rows[:, None].expand_as(distances)
         if group.mask is not None:
@@ -185,10 +187,8 @@ def nearest_neighbours(points: Tensor, groups: Sequence[JetGroup], num_neighbour
             rows = rows.masked_fill(~group.mask[:, None], num_rows)
         # The nearest one is the particle itself. Rounding gives some pairs a distance below zero.
         nearest = distances.clamp_(min=0).topk(num_neighbours + 1, largest=False).indices[..., 1:]
-        found = rows.gather(2, nearest)  # (G, P, K)
-        real = slice(None) if group.mask is None else group.mask
-        neighbours[group.rows[real].flatten()] = found[real].view(-1, num_neighbours)
-    return neighbours
+        found.append(rows.gather(2, nearest))  # (G, P, K)
+    return join_rows(found, groups, layout)
 
 
 def edge_convolution(block: nn.Module, x: Tensor, neighbours: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from partt.config import Record
-from partt.jet_inputs import InputShape, JetInputs, PaddedInputs
+from partt.jet_inputs import InputShape, JetInputs, Layout, PaddedInputs
 from partt.model.baselines.pfn import sum_over_jets
 from partt.model.config_types import Width, Widths
 from partt.model.embeddings import batch_norm
@@ -52,7 +52,7 @@ class PCNN(Backbone):
     def forward(self, inputs: JetInputs, *, with_tokens: bool = False) -> Embeddings:
         """Return the particles after the last convolution (T, D), and their mean over each jet (B, D)."""
         jets = inputs.main
-        neighbours = _neighbours(jets.offsets)
+        neighbours = _neighbours(jets.layout)
         x = self.first(batch_norm(jets.features, self.input_norm), neighbours)
         for unit in self.units:
             x = unit(x, neighbours)
@@ -112,9 +112,10 @@ class ResidualUnit(nn.Module):
         return y
 
 
-def _neighbours(offsets: Tensor) -> Tensor:
+def _neighbours(layout: Layout) -> Tensor:
     """Return the rows before, at and after each row (T, 3); T: none in this jet."""
-    jets = jet_of_row(offsets)
+    offsets = layout.offsets
+    jets = jet_of_row(offsets, layout.num_rows)
     rows = torch.arange(len(jets), device=offsets.device)
     before = torch.where(rows > offsets[jets], rows - 1, len(rows))
     after = torch.where(rows + 1 < offsets[jets + 1], rows + 1, len(rows))

@@ -79,4 +79,4 @@ def mlp(num_inputs: int, widths: tuple[int, ...]) -> nn.Sequential:
 def sum_over_jets(x: Tensor, offsets: Tensor) -> Tensor:
     """Return the sum (B, W) over each jet's rows of x (T, W)."""
     sums = torch.zeros(len(offsets) - 1, x.shape[1], dtype=x.dtype, device=x.device)
-    return sums.index_add(0, jet_of_row(offsets), x)
+    return sums.index_add(0, jet_of_row(offsets, len(x)), x)

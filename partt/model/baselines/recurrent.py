@@ -7,14 +7,14 @@ from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
+from torch.nn.utils.rnn import PackedSequence
 
 from partt.config import Record
-from partt.jet_inputs import InputShape, JetInputs, PaddedInputs
+from partt.jet_inputs import InputShape, JetInputs, Layout, PaddedInputs
 from partt.model.config_types import NumLayers, Probability, Width
 from partt.model.embeddings import batch_norm
 from partt.model.exporting import is_exporting
-from partt.model.grouping import jet_of_row, pad_jets, take_rows
+from partt.model.grouping import jet_of_row, take_rows
 from partt.model.heads import HeadConfig
 from partt.model.network import Backbone, Embeddings
 from partt.physics.four_vectors import transverse_momentum
@@ -52,12 +52,7 @@ class Recurrent(Backbone):
         jets = inputs.main
         momenta = cast("Tensor", jets.momenta)
         x = batch_norm(jets.features, self.input_norm)[_by_decreasing_pt(momenta, jets.offsets)]
-        group = pad_jets(jets.offsets)
-        padded = take_rows(x, group.rows) * (jets.lengths > 0)[:, None, None]  # an empty jet reads one zero
-        sequences = pack_padded_sequence(
-            padded, jets.lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
-        )
-        _, state = self.cell(sequences)
+        _, state = self.cell(_sequences(x, jets.layout))
         hidden = state[0] if self.config.cell == "lstm" else state  # (layers, B, W)
         return Embeddings(hidden[-1])
 
@@ -105,8 +100,30 @@ def onnx_cell(cell: nn.GRU | nn.LSTM, x: Tensor) -> Tensor:
     return x.transpose(0, 1)
 
 
+def _sequences(x: Tensor, layout: Layout) -> PackedSequence:
+    """Return rows (T, F) as sequences of jets, the longest first; an empty jet is a sequence of one zero.
+
+    As torch's pack_padded_sequence does it, but with the lengths that the host knows.
+    """
+    read = Layout.of_lengths(layout.lengths.clamp(min=1), layout.host_lengths.clamp(min=1))
+    order = read.lengths.sort(descending=True, stable=True).indices  # (B,) jets
+    place = order.argsort()  # (B,) of each jet
+    jets = jet_of_row(read.offsets, read.num_rows)
+    slots = torch.arange(len(jets), device=x.device) - read.offsets[jets]
+    by_slot = (
+        slots * layout.num_jets + place[jets]
+    ).argsort()  # first particles of all jets, then second, ...
+    jets, slots = jets[by_slot], slots[by_slot]
+    rows = (layout.offsets[jets] + slots).clamp(max=max(layout.num_rows - 1, 0))
+    data = take_rows(x, rows) * (layout.lengths > 0)[jets, None]
+    sizes = (read.host_lengths > torch.arange(read.longest)[:, None]).sum(
+        dim=1
+    )  # jets with so many particles
+    return PackedSequence(data, sizes, order, place)
+
+
 def _by_decreasing_pt(momenta: Tensor, offsets: Tensor) -> Tensor:
     """Return the rows jet by jet, in each from the largest pT to the smallest (T,)."""
     by_pt = torch.sort(transverse_momentum(momenta.double()), descending=True, stable=True).indices
-    jets = jet_of_row(offsets)[by_pt]
+    jets = jet_of_row(offsets, len(momenta))[by_pt]
     return by_pt[torch.sort(jets, stable=True).indices]

@@ -58,11 +58,7 @@ class Classification(Objective):
             "weight": weights.sum(),
         }
         values = {"probabilities": logits.softmax(dim=1), "labels": labels}
-        return Measurements(
-            len(batch),
-            {name: total.cpu() for name, total in sums.items()},
-            {name: value.cpu() for name, value in values.items()},
-        )
+        return Measurements(len(batch), sums, values)
 
     def validation_values(self, measured: Measurements) -> dict[str, float | None]:
         """Return weighted loss and accuracy, and the AUC, which is None if only one class has jets."""

@@ -75,11 +75,7 @@ class Distillation(Classification):
         if batch.labels is not None:
             sums |= {CORRECT: (best == batch.labels) * weights, LABELLED: weights}
             values = {"probabilities": logits.softmax(dim=1), "labels": batch.labels}
-        return Measurements(
-            len(batch),
-            {name: total.double().sum().cpu() for name, total in sums.items()},
-            {name: value.cpu() for name, value in values.items()},
-        )
+        return Measurements(len(batch), {name: total.double().sum() for name, total in sums.items()}, values)
 
     def validation_values(self, measured: Measurements) -> dict[str, float | None]:
         """Return weighted loss and agreement with the teacher; accuracy and AUC if the jets have labels."""

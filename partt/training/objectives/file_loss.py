@@ -37,7 +37,7 @@ class FileLoss(Classification):
     def measurements(self, outputs: Outputs, batch: JetBatch) -> Measurements:
         """Return what classification measures, and the sum of the loss."""
         measured = super().measurements(outputs, batch)
-        loss = self._loss(outputs, batch).double().cpu() * len(batch)
+        loss = self._loss(outputs, batch).double() * len(batch)
         return Measurements(measured.num_jets, {**measured.sums, OWN_LOSS: loss}, measured.values)
 
     def validation_values(self, measured: Measurements) -> dict[str, float | None]:

@@ -51,11 +51,22 @@ class Losses:
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """Sums and values of validation jets, on the CPU; the metrics are computed from those of all jets."""
+    """Sums and values of validation jets; the metrics are computed from those of all jets, on the CPU.
+
+    Those of a batch may be on a GPU, which is not waited for after every batch.
+    """
 
     num_jets: int = 0
     sums: Mapping[str, Tensor] = field(default_factory=dict)  # batches are added
     values: Mapping[str, Tensor] = field(default_factory=dict)  # (B, ...), batches are concatenated
+
+    def cpu(self) -> "Measurements":
+        """Return them on the CPU."""
+        return Measurements(
+            self.num_jets,
+            {name: total.cpu() for name, total in self.sums.items()},
+            {name: value.cpu() for name, value in self.values.items()},
+        )
 
 
 def join_measurements(parts: Sequence[Measurements]) -> Measurements:
@@ -109,17 +120,18 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def measurements(self, outputs: Outputs, batch: JetBatch) -> Measurements:
-        """Return the measurements of a batch of validation jets, from the heads' outputs."""
+        """Return the measurements of a batch of validation jets, from the heads' outputs, on their device."""
 
     def forward(self, network: Network, batch: JetBatch) -> Losses:
-        """Run the network for training; override this to feed it other inputs than those of the batch."""
-        return self.losses(self._run(network, batch), batch)
+        """Run the network for training."""
+        return self.losses(self.run(network, batch), batch)
 
     def measure(self, network: Network, batch: JetBatch) -> Measurements:
         """Run the network for validation."""
-        return self.measurements(self._run(network, batch), batch)
+        return self.measurements(self.run(network, batch), batch)
 
-    def _run(self, network: Network, batch: JetBatch) -> Outputs:
+    def run(self, network: Network, batch: JetBatch) -> Outputs:
+        """Run the network; override this to feed it other inputs than those of the batch."""
         run = network.outputs_and_tokens if self.needs_tokens else network
         outputs: Outputs = run(batch.inputs)
         return outputs

@@ -7,6 +7,7 @@ Axes: B jets, T particles of a collection in all jets, C classes.
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -56,10 +57,10 @@ class ParticleClassification(Objective):
 
     def losses(self, outputs: Outputs, batch: JetBatch) -> Losses:
         """Return the mean of jet weight x cross entropy over the known particles; 0 if there is none."""
-        losses, correct, weights = self._of_known(outputs, batch)
-        total = (losses * weights).sum()
-        sums = {LOSS.name: total.detach(), CORRECT: correct.sum(), KNOWN: losses.new_tensor(len(losses))}
-        return Losses(total / max(len(losses), 1), {name: value.double() for name, value in sums.items()})
+        found = self._of_particles(outputs, batch)
+        total, num_known = (found.losses * found.weights).sum(), found.known.sum()
+        sums = {LOSS.name: total.detach(), CORRECT: found.correct.sum(), KNOWN: num_known}
+        return Losses(total / num_known.clamp(min=1), {name: value.double() for name, value in sums.items()})
 
     def training_values(self, sums: Mapping[str, float], num_jets: int) -> dict[str, float]:
         """Return mean loss and accuracy of the known particles."""
@@ -72,9 +73,10 @@ class ParticleClassification(Objective):
 
     def measurements(self, outputs: Outputs, batch: JetBatch) -> Measurements:
         """Return sums weighted by the jets' weights."""
-        losses, correct, weights = (values.double() for values in self._of_known(outputs, batch))
-        sums = {LOSS.name: losses * weights, CORRECT: correct * weights, WEIGHT: weights}
-        return Measurements(len(batch), {name: values.sum().cpu() for name, values in sums.items()})
+        found = self._of_particles(outputs, batch)
+        weights = found.weights.double()
+        sums = {LOSS.name: found.losses.double() * weights, CORRECT: found.correct * weights, WEIGHT: weights}
+        return Measurements(len(batch), {name: values.sum() for name, values in sums.items()})
 
     def validation_values(self, measured: Measurements) -> dict[str, float | None]:
         """Return weighted loss and accuracy; None if no particle is known."""
@@ -83,11 +85,26 @@ class ParticleClassification(Objective):
             return {LOSS.name: None, self.accuracy.name: None}
         return {LOSS.name: loss / weight, self.accuracy.name: correct / weight}
 
-    def _of_known(self, outputs: Outputs, batch: JetBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return loss, whether the highest score is right, and weight of the jet, of the known particles."""
+    def _of_particles(self, outputs: Outputs, batch: JetBatch) -> "_Particles":
+        """Return what is found of all particles."""
         labels = batch.particle_labels[self.name]
         tokens, is_trimmed = tokens_of(outputs, self.collection)
         known = (labels.numbers >= 0) & ~is_trimmed
-        logits, numbers = self.head(tokens[known]).float(), labels.numbers[known]
-        losses = functional.cross_entropy(logits, numbers, reduction="none")
-        return losses, logits.argmax(dim=1) == numbers, batch.weights[jet_of_row(labels.offsets)[known]]
+        logits = self.head(tokens).float()
+        losses = functional.cross_entropy(logits, labels.numbers.where(known, 0), reduction="none")
+        weights = batch.weights[jet_of_row(labels.offsets, len(labels.numbers))]
+        return _Particles(
+            known,
+            losses.where(known, 0.0),
+            (logits.argmax(dim=1) == labels.numbers) & known,
+            weights.where(known, 0.0),
+        )
+
+
+class _Particles(NamedTuple):
+    """Of each particle (T,); the last three are 0 unless it is known."""
+
+    known: Tensor
+    losses: Tensor
+    correct: Tensor  # whether the highest score is that of the class
+    weights: Tensor  # of the jet

@@ -51,7 +51,7 @@ class Regression(Objective):
     def losses(self, outputs: Outputs, batch: JetBatch) -> Losses:
         """Return the mean of weight x loss over the jets with a known target; 0 if there is none."""
         known, losses = self._losses(outputs, batch)
-        total = (losses * batch.weights[known]).sum()
+        total = (losses * batch.weights).sum()
         num_known = known.sum()
         sums = {LOSS.name: total.detach().double(), "known": num_known.double()}
         return Losses(total / num_known.clamp(min=1), sums)
@@ -64,14 +64,10 @@ class Regression(Objective):
     def measurements(self, outputs: Outputs, batch: JetBatch) -> Measurements:
         """Return weighted sums, and the prediction minus the target of every jet, NaN if not known."""
         known, losses = self._losses(outputs, batch)
-        weights = batch.weights[known].double()
+        weights = batch.weights.where(known, 0.0).double()
         sums = {LOSS.name: (losses.double() * weights).sum(), "weight": weights.sum()}
         predictions = self.task.predictions(outputs)[:, self.task.central]
-        return Measurements(
-            len(batch),
-            {name: total.cpu() for name, total in sums.items()},
-            {"residuals": (predictions - self._targets(batch)).cpu()},
-        )
+        return Measurements(len(batch), sums, {"residuals": predictions - self._targets(batch)})
 
     def validation_values(self, measured: Measurements) -> dict[str, float | None]:
         """Return the weighted loss, and of prediction - target the median and half the central 68 % width."""
@@ -87,19 +83,19 @@ class Regression(Objective):
         }
 
     def _losses(self, outputs: Outputs, batch: JetBatch) -> tuple[Tensor, Tensor]:
-        """Return which jets have a known target (B,), and the losses of these."""
+        """Return which jets have a known target, and the losses (B,) of these; 0 of the others."""
         targets = self._targets(batch)
         known = targets.isfinite()
-        values = self.task.split(outputs[self.task.name].float()[known])
-        scaled = self.task.scaled(targets[known])
+        values = self.task.split(outputs[self.task.name].float())
+        scaled = self.task.scaled(targets).where(known, 0.0)
         losses = torch.zeros_like(scaled)
         if values.of_all is not None:
             losses = losses + self._loss(values.of_all, scaled)
         if values.of_class is not None:
             if batch.labels is None:
                 raise DataError(f"{self.task.name} is learned per class, but these jets have no labels")
-            losses = losses + self._loss(values.of(batch.labels[known]), scaled)
-        return known, losses
+            losses = losses + self._loss(values.of(batch.labels), scaled)
+        return known, losses.where(known, 0.0)
 
     def _loss(self, values: Tensor, targets: Tensor) -> Tensor:
         """Return the losses (B,) of outputs (B, K)."""

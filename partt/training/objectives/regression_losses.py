@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from partt.model.device_numbers import numbers_like
+
 
 def log_cosh(predictions: Tensor, targets: Tensor) -> Tensor:
     """Return ln cosh(p - t) (B,): x²/2 for small differences x, |x| - ln 2 for large ones.
@@ -39,6 +41,6 @@ def pinball(predictions: Tensor, targets: Tensor, quantiles: Sequence[float]) ->
 
     The best p_q is the quantile q: a fraction q of the targets is below it.
     """
-    levels = torch.tensor(quantiles, dtype=predictions.dtype, device=predictions.device)
+    levels = numbers_like(predictions, quantiles)
     above = targets[:, None] - predictions
     return torch.maximum(levels * above, (levels - 1) * above).sum(dim=1)

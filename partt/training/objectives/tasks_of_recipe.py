@@ -8,13 +8,17 @@ import numpy.typing as npt
 from partt.config import did_you_mean
 from partt.data.config.data_config import DataConfig
 from partt.errors import ConfigError, DataError
+from partt.jet_inputs import JetInputs
 from partt.model.config_types import CLASSES
 from partt.model.tasks import Kind, Task
 from partt.scores.columns import check_regression_columns
 from partt.training.objectives.classification import Classification
 from partt.training.objectives.distillation import Distillation
+from partt.training.objectives.masked_flow import MaskedFlow
+from partt.training.objectives.masked_particles import MaskedParticles
 from partt.training.objectives.objective import Objective
 from partt.training.objectives.particle_classification import ParticleClassification
+from partt.training.objectives.particle_targets import fitted_scales, particle_targets
 from partt.training.objectives.regression import Regression
 from partt.training.objectives.sum_of_tasks import SumOfTasks, Term
 from partt.training.recipe import ParticleTask, Recipe, RegressionTask
@@ -24,6 +28,10 @@ Targets = npt.NDArray[np.floating]  # (N, R); NaN: not known
 
 def make_objective(recipe: Recipe, config: DataConfig) -> Objective:
     """Return what a recipe asks for; scales that are still to be fitted are 1."""
+    if recipe.masked_particles is not None:
+        targets = particle_targets(config, recipe.masked_particles.scales)
+        kind = MaskedParticles if recipe.masked_particles.objective == "regression" else MaskedFlow
+        return kind(targets, recipe.masked_particles, config.main.length)
     weight, num_classes = recipe.tasks.classification.weight, len(config.class_names)
     terms = {}
     if weight and num_classes:
@@ -44,6 +52,8 @@ def make_objective(recipe: Recipe, config: DataConfig) -> Objective:
                 if known
                 else "the weight of the classes is 0, and there are no regressions; classes of particles are "
                 "learned beside them"
+                if num_classes
+                else "the data config has no labels; only `masked_particles` learns without them"
             )
         )
     for name, particles in recipe.tasks.particles.items():
@@ -63,6 +73,15 @@ def _classification(recipe: Recipe, num_classes: int) -> Classification:
     if smoothing and not choice.label_weight:
         raise ConfigError("label_smoothing: labels do not count, because distillation.label_weight is 0")
     return Distillation(num_classes, choice.temperature, choice.label_weight, smoothing)
+
+
+def with_feature_scales(recipe: Recipe, config: DataConfig, read_inputs: Callable[[], JetInputs]) -> Recipe:
+    """Return the recipe with the scales of features that are masked, if it leaves them to a fit."""
+    masked = recipe.masked_particles
+    if masked is None or masked.scales is not None:
+        return recipe
+    scales = fitted_scales(particle_targets(config), read_inputs().main.features)
+    return recipe.replace(masked_particles=masked.replace(scales=scales))
 
 
 def with_fitted_scales(recipe: Recipe, config: DataConfig, read_targets: Callable[[], Targets]) -> Recipe:

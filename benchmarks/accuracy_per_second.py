@@ -1,0 +1,417 @@
+r"""Which tagger for which budget: accuracy and rejection against jets per second, on one thread.
+
+  benchmarks/large_sample.sh SAMPLE 2 val seeds test
+  python benchmarks/accuracy_per_second.py SAMPLE RUNS --json benchmarks/accuracy_per_second.json
+
+trains every network on the same 20 000 jets (SAMPLE/seeds), tests it on the same 50 000 others (SAMPLE/test),
+measures its speed, and draws the figure of README and docs. The taggers that partt ships, trained on more
+jets, are tested beside them. If interrupted, rerun the same command: trainings resume, and what is in the
+JSON file already is kept, as are the test jets with the right class, for paired differences with networks
+that are trained later. `--parts` and `--networks` do some of it.
+
+The students have part_xs's settings and jets, and learn the scores of a teacher instead of labels: of the
+three part_s of this benchmark, or of the best tagger that partt ships (trained on ten times as many jets).
+
+Rejections are those of the results table: QCD jets at 50 % of each signal (Hqql 99 %, Tbl 99.5 %); the mean
+is geometric, and where no QCD jet passes, one is counted. Errors are bootstrapped over test jets. Differences
+are paired: both networks see the same jets.
+"""
+
+import argparse
+import csv
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from bench_model import NUM_JETS, load_jets, take_turns
+from bench_model import _child as model_child
+
+HERE = Path(__file__).parent
+CLASSES = ("QCD", "Hbb", "Hcc", "Hgg", "H4q", "Hqql", "Zqq", "Wqq", "Tbqq", "Tbl")
+EFFICIENCIES = {"Hqql": 0.99, "Tbl": 0.995}  # of the signal; others 0.5
+SHIPPED = ("jetclass-small", "jetclass")
+NUM_REPLICAS = 200
+COMMON = ("batch_size=128", "jets_per_epoch=20000")
+ONE_CYCLE = ("optimizer.weight_decay=0.01", "schedule.rise_fraction=0.3", "schedule.final_factor=0.01")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a network is trained on few jets: small batches, and a learning rate to match."""
+
+    recipe: str
+    settings: tuple[str, ...]
+    num_seeds: int = 1
+    teacher: str = ""  # a network of this benchmark, all its seeds, or a shipped tagger
+
+
+def _one_cycle(name: str, lr: str, num_seeds: int = 3, teacher: str = "") -> Training:
+    settings = (f"optimizer.lr={lr}", "epochs=8", *ONE_CYCLE)
+    return Training(f"jetclass_{name}", settings, num_seeds, teacher)
+
+
+TRAININGS = {
+    "part_s": _one_cycle("part_s", "5e-3"),
+    "part_xs": _one_cycle("part_xs", "5e-3"),
+    "slim_xs": _one_cycle("slim_xs", "3e-3"),
+    "slim_s": _one_cycle("slim_s", "2e-3"),
+    "pfn": Training("jetclass_pfn", ("optimizer.lr=2e-3", "epochs=40")),
+    "particlenet": Training("jetclass_particlenet", ("optimizer.lr=5e-3", "epochs=5")),
+    "part_m": _one_cycle("part_m", "3e-3", num_seeds=1),
+    "slim_m": _one_cycle("slim_m", "1e-3", num_seeds=1),
+    "part": Training("jetclass_part_full", ("epochs=8",)),
+    "student of three part_s": _one_cycle("part_xs", "5e-3", teacher="part_s"),
+    "student of the best": _one_cycle("part_xs", "5e-3", teacher="jetclass"),
+}
+PAIRS = (  # the first less the second
+    ("slim_s", "part_s"),
+    ("slim_xs", "part_xs"),
+    ("student of three part_s", "part_xs"),
+    ("student of the best", "part_xs"),
+    ("jetclass", "jetclass-small"),
+)
+PUBLISHED = {  # name here -> row of partt/evaluation/published/jetclass.csv
+    "part": "ParT",
+    "part_xs": "ParT-v2 xs",
+    "part_s": "ParT-v2 s",
+    "part_m": "ParT-v2 m",
+    "slim_xs": "L-GATr-slim xs",
+    "slim_s": "L-GATr-slim s",
+    "slim_m": "L-GATr-slim",
+    "particlenet": "ParticleNet",
+    "pfn": "PFN",
+}
+
+
+def run_name(network: str) -> str:
+    """Return the name of a network's folder."""
+    return network.replace(" ", "_")
+
+
+def partt(*words: str) -> None:
+    """Run a command of partt with one thread."""
+    print("partt", *words, flush=True)
+    command = [str(Path(sys.executable).parent / "partt"), *words]
+    subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+
+
+# --- train and test -------------------------------------------------------------------------------------
+
+
+def train(network: str, sample: Path, runs: Path) -> None:
+    """Train a network once for each seed, or finish what was begun."""
+    training = TRAININGS[network]
+    settings = [word for setting in (*COMMON, *training.settings) for word in ("--set", setting)]
+    teacher: list[str] = []
+    if training.teacher:
+        cache = str(runs / "cache" / run_name(training.teacher))  # so that the teacher is run once
+        teacher = ["--teacher", *map(str, taggers(training.teacher, runs)), "--cache", cache]
+        settings += ["--set", "distillation={temperature: 1.0, label_weight: 0.0}"]
+    for number, run in enumerate(taggers(network, runs), start=1):
+        files = ("--train", str(sample / "seeds" / "*.root"), "--val", str(sample / "val" / "*.root"))
+        machine = ("--out", str(run), "--seed", str(number), "--threads", "1", "--resume")
+        partt("train", training.recipe, *files, *machine, *settings, *teacher)
+
+
+def taggers(network: str, runs: Path) -> list[Path]:
+    """Return the runs of a network, one for each seed, or the name of a shipped tagger."""
+    if network in SHIPPED:
+        return [Path(network)]
+    return [runs / run_name(network) / f"seed_{n + 1}" for n in range(TRAININGS[network].num_seeds)]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores (jets, classes) and labels (jets,) of the test jets, in the order of the files."""
+
+    scores: npt.NDArray[np.floating]
+    labels: npt.NDArray[np.intp]
+
+    @property
+    def is_right(self) -> npt.NDArray[np.bool_]:
+        """Whether the class with the highest score is the true one."""
+        found: npt.NDArray[np.bool_] = self.scores.argmax(axis=1) == self.labels
+        return found
+
+
+def test(tagger: Path, sample: Path, out: Path) -> Scores:
+    """Return the scores of a tagger, which `partt predict` writes, or has written."""
+    from partt.data.files.tables import read_columns
+
+    partt(
+        "predict",
+        "--tagger",
+        str(tagger),
+        str(sample / "test" / "*.root"),
+        "--out",
+        str(out),
+        "--threads",
+        "1",
+    )
+    scores, labels = [], []
+    for path in sorted(out.glob("*.root")):
+        columns = [f"{kind}_{name}" for kind in ("score", "label") for name in CLASSES]
+        table = read_columns(str(path), columns)
+        values = np.stack([np.asarray(table[name]) for name in columns], axis=1)
+        scores.append(values[:, : len(CLASSES)])
+        labels.append(values[:, len(CLASSES) :].argmax(axis=1))
+    return Scores(np.concatenate(scores), np.concatenate(labels))
+
+
+def qcd_passing(found: Scores) -> npt.NDArray[np.bool_]:
+    """Return which QCD jets (jets, signals) pass the working points of the signals."""
+    qcd = found.scores[found.labels == 0]
+    passing = []
+    for number, name in enumerate(CLASSES[1:], start=1):
+        own = found.scores[found.labels == number]
+        ratio, against = (jets[:, number] / (jets[:, number] + jets[:, 0]) for jets in (own, qcd))
+        passing.append(against >= np.quantile(ratio, 1 - EFFICIENCIES.get(name, 0.5)))
+    return np.stack(passing, axis=1)
+
+
+def mean_rejection(passing: npt.NDArray[np.bool_]) -> float:
+    """Return the geometric mean over signals of all QCD jets over those that pass."""
+    return float(np.exp(np.log(len(passing) / np.maximum(passing.sum(axis=0), 1)).mean()))
+
+
+def numbers(found: Scores) -> dict[str, float]:
+    """Return accuracy and mean rejection with their standard errors, and the AUC."""
+    from partt.training.objectives.classification import area_under_curve
+
+    right, passing = found.is_right, qcd_passing(found)
+    random = np.random.default_rng(1)
+    replicas = [
+        mean_rejection(passing[random.integers(len(passing), size=len(passing))]) for _ in range(NUM_REPLICAS)
+    ]
+    return {
+        "accuracy": float(right.mean()),
+        "accuracy_error": float(right.std() / math.sqrt(len(right))),
+        "auc": float(area_under_curve(found.scores, found.labels) or math.nan),
+        "mean_rejection": mean_rejection(passing),
+        "mean_rejection_error": float(np.std(replicas)),
+    }
+
+
+def cost(run: Path) -> dict[str, float]:
+    """Return what a training took, from its log."""
+    from partt.jobs.metrics_file import METRICS_FILE, read_metrics
+
+    if not run.is_dir():
+        return {}  # a shipped tagger
+    epochs = read_metrics(run / METRICS_FILE, "epoch")
+    return {"epochs": len(epochs), "seconds": round(sum(epoch["seconds"] for epoch in epochs), 1)}
+
+
+def measure_accuracy(networks: Iterable[str], sample: Path, runs: Path, results: dict[str, Any]) -> None:
+    """Test all seeds of the networks; keep which jets are right, for paired differences."""
+    for network in networks:
+        found = []
+        for tagger, right in zip(taggers(network, runs), right_files(network, runs), strict=True):
+            scores = test(tagger, sample, runs / "scores" / right.stem)
+            right.parent.mkdir(exist_ok=True)
+            np.save(right, np.packbits(scores.is_right))
+            found.append({**numbers(scores), **cost(tagger)})
+        results.setdefault("networks", {}).setdefault(network, {})["seeds"] = found
+        results["test_jets"] = len(scores.labels)
+    results["differences"] = {**results.get("differences", {}), **differences(runs, results["test_jets"])}
+
+
+def right_files(network: str, runs: Path) -> list[Path]:
+    """Return where a network's test jets with the right class are kept, a file for each seed."""
+    names = [tagger.name for tagger in taggers(network, runs)]
+    return [HERE / "right_class" / f"{run_name(network)}_{name}.npy" for name in names]
+
+
+def differences(runs: Path, num_jets: int) -> dict[str, dict[str, float]]:
+    """Return differences of the mean accuracy over seeds: spread over seeds, and error of the test jets."""
+    found = {}
+    for one, other in PAIRS:
+        files = [right_files(name, runs) for name in (one, other)]
+        if not all(path.exists() for side in files for path in side):
+            continue
+        ours, theirs = (
+            np.stack([np.unpackbits(np.load(path), count=num_jets) for path in side]).astype(float)
+            for side in files
+        )
+        per_jet = ours.mean(axis=0) - theirs.mean(axis=0)
+        spread = math.sqrt(
+            sum(side.mean(axis=1).var(ddof=1) / len(side) for side in (ours, theirs) if len(side) > 1)
+        )
+        found[f"{one} - {other}"] = {
+            "accuracy": float(per_jet.mean()),
+            "error_of_test_jets": float(per_jet.std() / math.sqrt(num_jets)),
+            "error_of_seeds": spread,
+        }
+    return found
+
+
+# --- speed ----------------------------------------------------------------------------------------------
+
+
+def speed_child(runs: Path, networks: Iterable[str]) -> None:
+    """Print jets per second of partt's networks at batch 1 and 400, as JSON."""
+    import torch
+
+    from partt.model.cpu.allocator import keep_freed_memory
+    from partt.tagger.loading import load_torch_tagger
+
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    jets = load_jets(NUM_JETS)
+    single = [jets.slice(number, number + 1).inputs for number in range(100)]
+    competitors = {}
+
+    def work(network: Any, batches: list[Any]) -> Any:
+        def run() -> None:
+            with torch.inference_mode():
+                for inputs in batches:
+                    network(inputs)
+
+        return run
+
+    for name in networks:
+        network = load_torch_tagger(taggers(name, runs)[0]).network.eval()
+        competitors[f"{name}, batch {NUM_JETS}"] = (NUM_JETS, work(network, [jets.inputs]))
+        competitors[f"{name}, batch 1"] = (len(single), work(network, single))
+    print(json.dumps(take_turns(competitors, 0.0, 1)))
+
+
+def measure_speed(networks: list[str], runs: Path, rounds: int, results: dict[str, Any]) -> None:
+    """Measure all networks and weaver-core's ParT in turns, by CPU time of one thread."""
+    rates: dict[str, list[float]] = {}
+    command = [sys.executable, __file__, ".", str(runs), "--child", "--networks", *networks]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    for _ in range(rounds):
+        output = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+        parts = [
+            json.loads(output.splitlines()[-1]),
+            *(model_child("inference", number, 1) for number in (0, 1)),
+        ]
+        for part in parts:
+            for name, values in part.items():
+                rates.setdefault(name, []).extend(values)
+    medians = {name: round(statistics.median(values), 1) for name, values in rates.items()}
+    for name in networks:
+        of_network = results["networks"].setdefault(name, {})
+        of_network["jets_per_second"] = {size: medians[f"{name}, batch {size}"] for size in (1, NUM_JETS)}
+    others = {
+        kind: {k: v for k, v in medians.items() if k.startswith(kind)} for kind in ("weaver", "onnxruntime")
+    }
+    results["weaver_part"] = {"torch": others["weaver"], "its ONNX export": others["onnxruntime"]}
+    results["machine"] = {"processor": platform.processor() or platform.machine(), "load": os.getloadavg()[0]}
+
+
+# --- figure ---------------------------------------------------------------------------------------------
+
+
+def published_accuracies() -> dict[str, float]:
+    """Return the published accuracies on JetClass with 100 M jets, by our names."""
+    text = (HERE.parent / "partt" / "evaluation" / "published" / "jetclass.csv").read_text()
+    rows = {
+        row["model"]: row["accuracy"]
+        for row in csv.DictReader(text.splitlines())
+        if row["training_jets"] == "100M"
+    }
+    return {name: float(rows[model]) for name, model in PUBLISHED.items() if rows.get(model)}
+
+
+def draw(results: Mapping[str, Any], path: Path) -> None:
+    """Draw accuracy and mean rejection of this benchmark, and published accuracies, against speed."""
+    from matplotlib.figure import Figure
+
+    from partt.pages.style import colour, house_style
+
+    networks = {
+        name: found
+        for name, found in results["networks"].items()
+        if {"seeds", "jets_per_second"} <= set(found)
+    }
+    published = results["published"]
+    slowest = results["weaver_part"]
+    with house_style():
+        figure = Figure(figsize=(15, 5.2), layout="constrained")
+        axes = figure.subplots(1, 3)
+        for number, (name, found) in enumerate(networks.items()):
+            fast, single = (found["jets_per_second"][str(size)] for size in (NUM_JETS, 1))
+            for axis, metric in zip(axes, ("accuracy", "mean_rejection"), strict=False):
+                values = [seed[metric] for seed in found["seeds"]]
+                mean, error = statistics.mean(values), found["seeds"][0][f"{metric}_error"]
+                error = math.hypot(error, statistics.stdev(values)) if len(values) > 1 else error
+                axis.errorbar(fast, mean, error, fmt="o", color=colour(number), markersize=6)
+                axis.plot([single, fast], [mean, mean], color=colour(number), linewidth=0.8)
+                axis.plot(single, mean, "o", color=colour(number), fillstyle="none", markersize=6)
+                axis.annotate(name, (fast, mean), xytext=(6, 4), textcoords="offset points", fontsize=9)
+            if name in published:
+                axes[2].plot(fast, published[name], "o", color=colour(number))
+                axes[2].annotate(
+                    name, (fast, published[name]), xytext=(6, 4), textcoords="offset points", fontsize=9
+                )
+        titles = (
+            "accuracy, 20,000 training jets",
+            "mean QCD rejection, 20,000 training jets",
+            "published accuracy, 100 M jets",
+        )
+        for axis, title in zip(axes, titles, strict=True):
+            axis.set(xscale="log", xlabel="jets/s, one thread", title=title)
+            axis.margins(x=0.2)
+            for best, style in (
+                (max(slowest["torch"].values()), ":"),
+                (max(slowest["its ONNX export"].values()), "--"),
+            ):
+                axis.axvline(best, color="grey", linestyle=style, linewidth=1)
+        axes[1].set_yscale("log")
+        figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    """Train, test, measure, draw."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("sample", type=Path, help="folder with seeds/, val/ and test/")
+    parser.add_argument("runs", type=Path, help="folder for runs and scores")
+    parser.add_argument(
+        "--networks", nargs="+", default=[*TRAININGS, *SHIPPED], choices=[*TRAININGS, *SHIPPED]
+    )
+    parts = ("train", "test", "speed", "figure")
+    parser.add_argument("--parts", nargs="+", default=list(parts), choices=parts)
+    parser.add_argument("--rounds", type=int, default=3, help="of speed, two measurements each")
+    parser.add_argument("--json", type=Path, default=HERE / "accuracy_per_second.json")
+    parser.add_argument("--figure", type=Path, default=HERE.parent / "docs" / "accuracy_per_second.png")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        speed_child(options.runs, options.networks)
+        return
+    results: dict[str, Any] = json.loads(options.json.read_text()) if options.json.exists() else {}
+    if "train" in options.parts:
+        for network in (name for name in options.networks if name in TRAININGS):
+            train(network, options.sample, options.runs)
+    if "test" in options.parts:
+        measure_accuracy(options.networks, options.sample, options.runs, results)
+    if "speed" in options.parts:
+        measure_speed(options.networks, options.runs, options.rounds, results)
+    results["published"] = published_accuracies()
+    results["settings"] = {
+        name: {"recipe": one.recipe, "settings": [*COMMON, *one.settings], "teacher": one.teacher or None}
+        for name, one in TRAININGS.items()
+    }
+    text = json.dumps(results, indent=1)
+    options.json.write_text(text + "\n")
+    if "figure" in options.parts:
+        draw(json.loads(text), options.figure)
+
+
+if __name__ == "__main__":
+    main()

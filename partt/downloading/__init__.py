@@ -1,0 +1,1 @@
+"""`partt download`: files of public datasets, complete or resumed, verified before they get their names."""

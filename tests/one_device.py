@@ -1,0 +1,42 @@
+"""Networks on a device that is not the CPU and has no data: torch's `meta` device in the place of a GPU.
+
+There `.item()`, `.tolist()`, conditions on values and shapes that depend on values raise. The mode here adds
+what it lets pass: tensors of two devices in one operation, and tensors made of numbers of the host.
+"""
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+# a recurrent network's numbers of jets are on the CPU on every device
+HOST_ARGUMENTS = {torch.ops.aten.gru.data: (1,), torch.ops.aten.lstm.data: (1,)}
+# torch.tensor(numbers): on a GPU a copy from the host, for which it is stopped
+FROM_THE_HOST = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
+# x[rows] = number: on a GPU, too, a copy from the host
+PUTS = {torch.ops.aten.index_put_.default, torch.ops.aten.index_put.default}
+
+
+class OneDevice(TorchDispatchMode):
+    """Raises an error if an operation has tensors on two devices, or brings numbers of the host to another."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_operations = 0  # that were not on the CPU
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        on_host = {id(args[place]) for place in HOST_ARGUMENTS.get(func, ())}
+        tensors = [
+            item
+            for item in tree_leaves((args, kwargs, result))
+            if isinstance(item, Tensor) and id(item) not in on_host
+        ]
+        devices = {tensor.device.type for tensor in tensors}
+        if len(devices) > 1:
+            raise AssertionError(f"{func}: tensors on {' and '.join(sorted(devices))}")
+        puts_a_number = func in PUTS and args[2].ndim == 0
+        if (func in FROM_THE_HOST or puts_a_number) and devices != {"cpu"}:
+            raise AssertionError(f"{func}: numbers of the host become a tensor on {devices}")
+        self.num_operations += devices == {"meta"}
+        return result

@@ -1,0 +1,61 @@
+"""Which GPU a process takes, and what users learn when its memory is full."""
+
+import numpy as np
+import pytest
+import torch
+
+from jets import write_jets
+from partt.errors import ConfigError
+from partt.jobs.devices import choose_device
+from partt.model.network import Network
+from small_networks import make_tagger, variables_of
+from training_jobs import run_job, tiny_job
+
+
+@pytest.fixture
+def four_gpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+
+
+@pytest.mark.parametrize("name", ["auto", "cuda"])
+def test_each_local_process_has_its_own_gpu(four_gpus, name):
+    assert choose_device(name) == torch.device("cuda")
+    assert [choose_device(name, rank).index for rank in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(ConfigError, match="cuda:4: torch finds 4 GPUs"):
+        choose_device(name, 4)
+
+
+def test_a_numbered_gpu(four_gpus):
+    assert choose_device("cuda:1") == torch.device("cuda", 1)
+    assert choose_device("cpu", 2) == torch.device("cpu")
+    with pytest.raises(ConfigError, match="each uses its own GPU"):
+        choose_device("cuda:1", 2)
+    with pytest.raises(ConfigError, match="cuda:7: torch finds 4 GPUs"):
+        choose_device("cuda:7")
+
+
+@pytest.fixture
+def full_memory(monkeypatch):
+    def forward(self, inputs):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has 23.69 GiB")
+
+    monkeypatch.setattr(Network, "forward", forward)
+
+
+def test_a_batch_that_is_too_large_for_the_memory(tmp_path, monkeypatch, request):
+    job = tiny_job(write_jets(tmp_path / "jets.root", 200), accumulate=2)
+    monkeypatch.setattr("partt.training.fit.count_multiply_adds", lambda network, inputs: 1)
+    request.getfixturevalue("full_memory")
+    expected = r"too little memory \(CUDA out of memory\).*8 jets at a time.*accumulate: 4.*bfloat16"
+    with pytest.raises(ConfigError, match=expected):
+        run_job(job, tmp_path / "run")
+
+
+def test_predictions_without_memory(request):
+    tagger = make_tagger()
+    variables = variables_of(tagger)
+    assert np.isfinite(tagger.tag(variables).probabilities).any()
+    request.getfixturevalue("full_memory")
+    with pytest.raises(ConfigError, match="other programs may use it.*--device"):
+        tagger.tag(variables)
