@@ -61,7 +61,7 @@ class MaskedFlow(MaskedParticles):
     def _questions(
         self, masked: MaskedJets, features: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, Outputs]:
-        num_jets, hidden = len(masked.offsets) - 1, features[masked.rows]
+        num_jets, hidden = masked.layout.num_jets, features[masked.rows]
         time = torch.randn(num_jets, generator=generator).sigmoid().to(hidden)[masked.jets]
         noise = torch.randn(len(hidden), self.targets.num_outputs, generator=generator).to(hidden)
         start = self._start(hidden, noise)

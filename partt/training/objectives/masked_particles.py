@@ -20,7 +20,7 @@ from partt.errors import ConfigError, DataError
 from partt.model.grouping import jet_of_row
 from partt.model.network import Network, Outputs
 from partt.training.objectives.linear_probe import probe_accuracy
-from partt.training.objectives.masking import MaskedJets, draw_mask, masked_jets
+from partt.training.objectives.masking import MaskedJets, draw_rows, masked_jets
 from partt.training.objectives.objective import LOSS, Losses, Measurements, Metric, Objective
 from partt.training.objectives.particle_decoder import ParticleDecoder
 from partt.training.objectives.particle_targets import ParticleTargets
@@ -29,7 +29,7 @@ from partt.training.recipe import MaskedParticlesChoice
 FEATURE_LOSS = Metric("feature_loss", "feature loss", "lower")
 TYPE_ACCURACY = Metric("type_accuracy", "type accuracy", "higher")
 PROBE_ACCURACY = Metric("probe_accuracy", "probe accuracy", "higher")
-MASK, VALUES, TYPES = "mask", "values", "types"  # outputs: (T,), (M, K) and (M, C)
+ROWS, VALUES, TYPES = "rows", "values", "types"  # outputs: (M,), (M, K) and (M, C)
 OF_VALUES, NUM_VALUES = "of values", "number of values"  # sums over numbers that count
 OF_TYPES, NUM_CORRECT, NUM_MASKED = "of types", "correct", "masked"  # sums over masked particles
 EMBEDDINGS, LABELS = "embeddings", "labels"  # values for the probe
@@ -83,15 +83,15 @@ class MaskedParticles(Objective):
         return nn.Embedding(self.num_ranks, width)
 
     def run(self, network: Network, batch: JetBatch) -> Outputs:
-        """Return which particles are masked (T,), and what the decoder says of them: values and types."""
+        """Return which particles are masked (M,), and what the decoder says of them: values and types."""
         generator = self._generator(batch)
-        mask = draw_mask(batch.inputs.main.offsets, self.choice.mask_fraction, generator)
-        masked = masked_jets(batch.inputs, mask)
+        rows = draw_rows(batch.inputs.main.layout, self.choice.mask_fraction, generator)
+        masked = masked_jets(batch.inputs, rows)
         embeddings = network.backbone(masked.visible(batch.inputs), with_tokens=True)
         questions, others = self._questions(masked, batch.inputs.main.features, generator)
         answers = self.answer(self.decoder(embeddings, questions, masked)).float()
         values, types = answers.split([len(self.targets.names), self.targets.num_types], dim=1)
-        return {MASK: mask, VALUES: values, TYPES: types, **others}
+        return {ROWS: masked.rows, VALUES: values, TYPES: types, **others}
 
     def _questions(
         self, masked: MaskedJets, features: Tensor, generator: torch.Generator
@@ -117,7 +117,7 @@ class MaskedParticles(Objective):
     def measurements(self, outputs: Outputs, batch: JetBatch) -> Measurements:
         """Return the sums of the loss."""
         sums = self._sums(outputs, batch)
-        return Measurements(len(batch), {name: total.double().cpu() for name, total in sums.items()})
+        return Measurements(len(batch), {name: total.double() for name, total in sums.items()})
 
     def measure(self, network: Network, batch: JetBatch) -> Measurements:
         """Run the network for validation: on masked jets, and for the probe on whole ones, if labelled."""
@@ -125,12 +125,13 @@ class MaskedParticles(Objective):
         if batch.labels is None:
             return measured
         embeddings = network.embed(batch.inputs).float()
-        return replace(measured, values={EMBEDDINGS: embeddings.cpu(), LABELS: batch.labels.cpu()})
+        return replace(measured, values={EMBEDDINGS: embeddings, LABELS: batch.labels})
 
     def _sums(self, outputs: Outputs, batch: JetBatch) -> dict[str, Tensor]:
         """Return sums over the masked particles, weighted by the jets' weights."""
-        features = batch.inputs.main.features[outputs[MASK]]
-        weights = batch.weights[jet_of_row(batch.inputs.main.offsets)[outputs[MASK]]]
+        particles, rows = batch.inputs.main, outputs[ROWS]
+        features = particles.features[rows]
+        weights = batch.weights[jet_of_row(particles.offsets, len(particles.features))[rows]]
         counts = self.targets.counts(features) * weights[:, None]
         sums = {NUM_VALUES: counts.sum(), NUM_MASKED: weights.sum()}
         sums[OF_VALUES] = (self._distances(outputs, features) * counts).sum()
