@@ -6,7 +6,8 @@ r"""Which tagger for which budget: accuracy and rejection against jets per secon
 trains every network on the same 20 000 jets (SAMPLE/seeds), tests it on the same 50 000 others (SAMPLE/test),
 measures its speed, and draws the figure of README and docs. The taggers that partt ships, trained on more
 jets, are tested beside them. If interrupted, rerun the same command: trainings resume, and what is in the
-JSON file already is kept. `--parts` and `--networks` do some of it.
+JSON file already is kept, as are the test jets with the right class, for paired differences with networks
+that are trained later. `--parts` and `--networks` do some of it.
 
 The students have part_xs's settings and jets, and learn the scores of a teacher instead of labels: of the
 three part_s of this benchmark, or of the best tagger that partt ships (trained on ten times as many jets).
@@ -217,6 +218,7 @@ def measure_accuracy(networks: Iterable[str], sample: Path, runs: Path, results:
         found = []
         for tagger, right in zip(taggers(network, runs), right_files(network, runs), strict=True):
             scores = test(tagger, sample, runs / "scores" / right.stem)
+            right.parent.mkdir(exist_ok=True)
             np.save(right, np.packbits(scores.is_right))
             found.append({**numbers(scores), **cost(tagger)})
         results.setdefault("networks", {}).setdefault(network, {})["seeds"] = found
@@ -227,7 +229,7 @@ def measure_accuracy(networks: Iterable[str], sample: Path, runs: Path, results:
 def right_files(network: str, runs: Path) -> list[Path]:
     """Return where a network's test jets with the right class are kept, a file for each seed."""
     names = [tagger.name for tagger in taggers(network, runs)]
-    return [runs / f"right_{run_name(network)}_{name}.npy" for name in names]
+    return [HERE / "right_class" / f"{run_name(network)}_{name}.npy" for name in names]
 
 
 def differences(runs: Path, num_jets: int) -> dict[str, dict[str, float]]:

@@ -7,10 +7,10 @@ disk is spared, since 1.5 GB stay in the system's memory. Whole passes and the c
 files of a few jets: a pass over 100 M jets takes hours, and its cache 500 GB.
 
 Times are given by the clock and as CPU time, which other jobs on the machine hardly stretch. Memory is that
-of the process and its reader; pages that both use count once (PSS).
+of the process, its reader and the jets on their way between them; what both use counts once.
 
 usage: python benchmarks/bench_scale.py [--files GLOB] [--folder DIR] [--keep] [--names N] [--jets N]
-       [--json FILE]
+       [--basket N] [--json FILE]
 """
 
 import argparse
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,14 +40,13 @@ ROOT = Path(__file__).parents[1]
 FILES = str(ROOT.parent / "shared" / "reference" / "bench_jets" / "*.root")
 CONFIG = "jetclass_full"
 BATCH_SIZE = 512
-JETS_PER_BASKET = 10_000
 JETS_PER_SMALL_FILE = 200
 STREAMED_JETS = 500_000
 NUM_PASSES = 3  # from files; three times as many from the cache
 Found = dict[str, Any]
 
 
-def make_files(pattern: str, folder: Path, num_names: int, num_jets: int) -> None:
+def make_files(pattern: str, folder: Path, num_names: int, num_jets: int, basket: int) -> None:
     """Write a file of jets for each file of a pattern, and give it its share of the names."""
     import numpy as np
 
@@ -64,8 +63,8 @@ def make_files(pattern: str, folder: Path, num_names: int, num_jets: int) -> Non
         known = len(jets[branches[0]])
 
         def baskets(jets=jets, known=known) -> Iterator[dict[str, Any]]:
-            for first in range(0, num_jets, JETS_PER_BASKET):
-                numbers = np.arange(first, min(first + JETS_PER_BASKET, num_jets)) % known
+            for first in range(0, num_jets, basket):
+                numbers = np.arange(first, min(first + basket, num_jets)) % known
                 yield {name: take(column, numbers) for name, column in jets.items()}
 
         original = folder / f"{source.stem}_original.root"
@@ -87,24 +86,40 @@ def measured(found: Found, name: str) -> Iterator[None]:
     print(f"{name}: {found[name]}, load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
 
 
-def _cpu_seconds() -> float:
-    """Return the CPU time of this process, its readers that run, and its children that have ended."""
+def _cpu_seconds(*, readers_only: bool = False) -> float:
+    """Return the CPU time of readers, and of this process and its children that have ended."""
     ticks = os.sysconf("SC_CLK_TCK")
     running = 0.0
     for child in multiprocessing.active_children():
         fields = Path(f"/proc/{child.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         running += (int(fields[11]) + int(fields[12])) / ticks
+    if readers_only:
+        return running
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system + running
 
 
 def memory_mb() -> float:
-    """Return the memory of this process and its readers."""
-    total = 0
+    """Return the memory of this process and its readers, and of jets on their way between them."""
+    total, shared = 0, {}
     for process in ("self", *(child.pid for child in multiprocessing.active_children())):
         lines = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii").splitlines()
-        total += int(next(line for line in lines if line.startswith("Pss:")).split()[1])
-    return total / 1e3
+        sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines[1:]}
+        total += sizes["Pss"] - sizes["Pss_Shmem"]
+        for descriptor in Path(f"/proc/{process}/fd").iterdir():
+            with suppress(OSError):  # that of the list itself
+                if str(descriptor.readlink()).startswith("/dev/shm/"):  # noqa: S108
+                    found = descriptor.stat()
+                    shared[found.st_ino] = found.st_blocks / 2
+    return (total + sum(shared.values())) / 1e3
+
+
+def wait_for_reader() -> None:
+    """Wait until the reading process has no more to do."""
+    before = -1.0
+    while (now := _cpu_seconds(readers_only=True)) > before:
+        before = now
+        time.sleep(5)
 
 
 def open_and_index(
@@ -148,6 +163,8 @@ def measure_scale(folder: Path) -> Found:
     with measured(found, "first batch"):
         batches = training_batches(source, index, batch_size=BATCH_SIZE, seed=1, num_workers=1)
         next(batches)
+    with measured(found, "reader is ahead"):  # as in a training, whose network is slower than the reader
+        wait_for_reader()
     read_on(batches, STREAMED_JETS, found, "streaming")
     batches.close()
     with measured(found, "first batch at 90 % of a pass"):
@@ -198,6 +215,7 @@ def main() -> None:
     )
     parser.add_argument("--names", type=int, default=1_000, help="number of files (default: 1000)")
     parser.add_argument("--jets", type=int, default=100_000, help="in a file (default: 100000)")
+    parser.add_argument("--basket", type=int, default=10_000, help="jets in a basket (default: 10000)")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", choices=MEASUREMENTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -207,8 +225,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         if not (options.keep and (folder / "small").exists()):
-            make_files(options.files, folder / "large", options.names, options.jets)
-            make_files(options.files, folder / "small", options.names, JETS_PER_SMALL_FILE)
+            make_files(options.files, folder / "large", options.names, options.jets, options.basket)
+            make_files(options.files, folder / "small", options.names, JETS_PER_SMALL_FILE, options.basket)
+        shutil.rmtree(folder / "cache", ignore_errors=True)
         results = {name: _measured_in_child(name, folder) for name in MEASUREMENTS}
         if not options.keep:
             for name in ("large", "small", "cache"):
@@ -229,7 +248,7 @@ def _measured_in_child(name: str, folder: Path) -> Found:
 
 def _print_table(results: dict[str, Any]) -> None:
     table = Table("", title=f"load {results['load'][0]:.1f}")
-    for heading in ("seconds", "CPU seconds", "jets/s", "memory, MB"):
+    for heading in ("seconds", "CPU seconds", "jets/s", "jets/CPU s", "memory, MB"):
         table.add_column(heading, justify="right")
     for found in (results[name] for name in MEASUREMENTS):
         table.add_row(f"{found['files']:,} files, {found['jets']:,} jets, {found['chunks']:,} chunks")
@@ -237,12 +256,11 @@ def _print_table(results: dict[str, Any]) -> None:
             if not isinstance(values, dict):
                 continue
             jets = found["jets"] if name == "index" else values.get("jets")
-            rate = "" if jets is None else f"{jets / values['seconds']:,.0f}"
+            times = values["seconds"], values["cpu_seconds"]
+            rates = ("" if jets is None else f"{jets / seconds:,.0f}" for seconds in times)
             memory = values["memory_mb"]
             shown = f"{memory:,}" if isinstance(memory, int) else f"{min(memory):,} - {max(memory):,}"
-            table.add_row(
-                f"  {name}", f"{values['seconds']:.1f}", f"{values['cpu_seconds']:.1f}", rate, shown
-            )
+            table.add_row(f"  {name}", *(f"{seconds:.1f}" for seconds in times), *rates, shown)
     Console().print(table)
 
 

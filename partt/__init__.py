@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from partt.tagger.loading import load_tagger
     from partt.training.train import train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # name -> module: imported when first used, so that `import partt` stays light
 _MODULES = {

@@ -1,22 +1,33 @@
-"""What `pip install` gives is complete: configs, recipes and taggers are found by name, types are marked."""
+"""What `pip install` gives is complete: configs, recipes and taggers are found by name, types are marked.
+
+The wheel is made from the source distribution, so that both are tested.
+"""
 
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
 
+import partt
 from conftest import ROOT
 from jets import write_jets
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+def built(tmp_path_factory):
+    """Return the folder of a source distribution, and of a wheel that was made from it."""
+    folder = tmp_path_factory.mktemp("built")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     subprocess.run(command, check=True, capture_output=True)
-    (path,) = folder.glob("partt-*.whl")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built):
+    (path,) = built.glob("partt-*.whl")
     return path
 
 
@@ -62,3 +73,37 @@ def test_the_wheel_holds_what_the_repository_shows(wheel):
         for path in (ROOT / "partt" / folder).glob("*.*"):
             assert f"partt/{folder}/{path.name}" in names
     assert not [name for name in names if name.startswith("tests/")]
+
+
+def test_the_source_distribution_holds_what_is_needed_to_test_it(built):
+    (path,) = built.glob("partt-*.tar.gz")
+    with tarfile.open(path) as tar:
+        names = {name.partition("/")[2] for name in tar.getnames()}
+    assert path.stat().st_size < 30_000_000
+    assert path.name == f"partt-{partt.__version__}.tar.gz"
+    for name in (
+        "LICENSE",
+        "README.md",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "Makefile",
+        "constraints.txt",
+        "pyproject.toml",
+    ):
+        assert name in names
+    for folder in (
+        "benchmarks",
+        "data_configs",
+        "docs",
+        "input_maps",
+        "public_datasets",
+        "tests",
+        "training",
+    ):
+        assert any(name.startswith(f"{folder}/") for name in names), folder
+    assert not [name for name in names if name.startswith((".venv", ".git/", "build/", ".hypothesis"))]
+
+
+def test_versions_agree():
+    assert f"version: {partt.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"## {partt.__version__} (" in (ROOT / "CHANGELOG.md").read_text()

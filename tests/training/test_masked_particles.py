@@ -22,7 +22,7 @@ from partt.data.jagged import to_awkward
 from partt.data.jet_batch import JetBatch
 from partt.data.reading.batches import ordered_batches
 from partt.errors import ConfigError, DataError
-from partt.jet_inputs import JetInputs
+from partt.jet_inputs import JetInputs, Layout
 from partt.jobs.metrics_file import read_metrics
 from partt.tagger.loading import load_tagger, load_torch_tagger
 from partt.training.distributed import World
@@ -30,8 +30,8 @@ from partt.training.job import ReadingOptions, open_job
 from partt.training.learner import make_learner
 from partt.training.objectives.linear_probe import linear_layer, probe_accuracy
 from partt.training.objectives.masked_flow import NOISE, MaskedFlow
-from partt.training.objectives.masked_particles import MASK, TYPES, VALUES, MaskedParticles
-from partt.training.objectives.masking import draw_mask, masked_jets
+from partt.training.objectives.masked_particles import ROWS, TYPES, VALUES, MaskedParticles
+from partt.training.objectives.masking import draw_rows, masked_jets
 from partt.training.objectives.particle_targets import fitted_scales, particle_targets
 from partt.training.recipe import MaskedParticlesChoice
 from small_networks import jets_for, packed_jets, small_network, with_particles
@@ -57,34 +57,44 @@ def unlabelled(name: str) -> DataConfig:
     return DataConfig.model_validate({**data, "labels": None})
 
 
+def mask_of(rows, num_rows: int) -> torch.Tensor:
+    mask = torch.zeros(num_rows, dtype=torch.bool)
+    mask[rows] = True
+    return mask
+
+
 # --- masks ---
 
 
 @pytest.mark.parametrize(("fraction", "expected"), [(0.3, [1, 0, 2, 0, 9, 3]), (0.9, [3, 0, 6, 0, 27, 9])])
 def test_a_fraction_of_each_jet_is_masked(fraction, expected):
-    offsets = packed_jets(LENGTHS).main.offsets
-    masks = [draw_mask(offsets, fraction, generator(seed)) for seed in (0, 0, 1)]
-    for mask in masks:
+    layout = packed_jets(LENGTHS).main.layout
+    drawn = [draw_rows(layout, fraction, generator(seed)) for seed in (0, 0, 1)]
+    for rows in drawn:
+        mask = mask_of(rows, sum(LENGTHS))
         assert [int(part.sum()) for part in mask.split(LENGTHS)] == expected
-    assert torch.equal(masks[0], masks[1])
-    assert not torch.equal(masks[0], masks[2])
-    counts = sum(draw_mask(torch.tensor([0, 10]), 0.3, generator(seed)).int() for seed in range(300))
+        assert torch.equal(mask.nonzero()[:, 0], rows)
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    ten = Layout.of_offsets(torch.tensor([0, 10]))
+    counts = torch.cat([draw_rows(ten, 0.3, generator(seed)) for seed in range(300)]).bincount(minlength=10)
     assert counts.sum() == 900  # 0.3 x 10 is three, whatever the rounding
     assert (counts - 90).abs().max() < 41  # five standard deviations
 
 
 def test_ranks_are_by_pt_among_the_masked_of_a_jet():
     inputs = packed_jets(LENGTHS)
-    mask = draw_mask(inputs.main.offsets, 0.5, generator())
-    masked = masked_jets(inputs, mask)
+    rows = draw_rows(inputs.main.layout, 0.5, generator())
+    masked = masked_jets(inputs, rows)
     pt = inputs.main.momenta[:, :2].norm(dim=1)
     jets = np.repeat(np.arange(len(LENGTHS)), LENGTHS)
-    assert masked.rows.tolist() == [row for row in range(sum(LENGTHS)) if mask[row]]
+    assert masked.rows.tolist() == rows.tolist()
+    assert sorted([*rows.tolist(), *masked.left.tolist()]) == list(range(sum(LENGTHS)))
     assert masked.jets.tolist() == jets[masked.rows].tolist()
     for row, rank in zip(masked.rows.tolist(), masked.ranks.tolist(), strict=True):
         same_jet = [other for other in masked.rows.tolist() if jets[other] == jets[row]]
         assert rank == sum(bool(pt[other] > pt[row]) for other in same_jet)
-    in_order = masked_jets(with_particles(inputs, momenta=None), mask)  # no momenta: as in the file
+    in_order = masked_jets(with_particles(inputs, momenta=None), rows)  # no momenta: as in the file
     assert in_order.ranks.tolist() == [n for size in (2, 3, 0, 15, 5) for n in range(size)]
 
 
@@ -92,8 +102,9 @@ def test_all_input_groups_of_masked_particles_are_cut():
     inputs = jets_for("part, pf sv jet", LENGTHS)
     others = {"more": torch.arange(sum(LENGTHS))[:, None].double()}
     inputs = JetInputs({**inputs.collections, "pf": replace(inputs.main, others=others)}, inputs.jet_features)
-    mask = draw_mask(inputs.main.offsets, 0.3, generator())
-    visible = masked_jets(inputs, mask).visible(inputs)
+    drawn = draw_rows(inputs.main.layout, 0.3, generator())
+    visible = masked_jets(inputs, drawn).visible(inputs)
+    mask = mask_of(drawn, sum(LENGTHS))
     assert visible.main.lengths.tolist() == [3, 0, 5, 1, 21, 7]
     assert visible.main.groups.keys() == {"features", "momenta", "points", "more"}
     for name, rows in visible.main.groups.items():
@@ -187,7 +198,7 @@ def test_masked_particles_never_reach_the_network(case):
     )
     inputs = with_particles(inputs, features=features, momenta=momenta)
     outputs = objective.eval().run(network.eval(), batch_of(inputs))
-    mask = outputs[MASK]
+    mask = mask_of(outputs[ROWS], sum(LENGTHS))
     assert int(mask.sum()) == 15
     (outputs[VALUES].square().sum() + outputs[TYPES].square().sum()).backward()
     is_masked_jet = torch.tensor([True, True, False, True, True]).repeat_interleave(
@@ -214,7 +225,7 @@ def test_the_question_is_the_rank():
     by_hand = []
     for order in (torch.arange(21), torch.cat((torch.arange(12).flip(0), 12 + torch.arange(9).flip(0)))):
         rows = {name: getattr(inputs.main, name)[order] for name in ("features", "momenta", "points")}
-        masked = masked_jets(with_particles(inputs, **rows), first[MASK][order])
+        masked = masked_jets(with_particles(inputs, **rows), mask_of(first[ROWS], 21)[order].nonzero()[:, 0])
         embeddings = network.backbone(masked.visible(with_particles(inputs, **rows)), with_tokens=True)
         answers = objective.decoder(embeddings, objective.ask(masked.ranks), masked)
         places = order[masked.rows].argsort()
@@ -228,8 +239,8 @@ def losses_by_hand(objective, outputs, batch) -> dict[str, float]:
     """Return the metrics of a batch, particle by particle."""
     config = load_data_config("jetclass_full")
     names = [variable.name for variable in config.particles.variables]
-    features = batch.inputs.main.features.numpy()[outputs[MASK].numpy()]
-    jets = np.repeat(np.arange(len(LENGTHS)), LENGTHS)[outputs[MASK].numpy()]
+    features = batch.inputs.main.features.numpy()[outputs[ROWS].numpy()]
+    jets = np.repeat(np.arange(len(LENGTHS)), LENGTHS)[outputs[ROWS].numpy()]
     flags = [name for name in names if name.startswith("part_is")]
     learned = [name for name in names if name not in {*flags, "part_charge"}]
     scales = {"part_deltaR": 0.5, "part_dphi": 2.0}
@@ -263,9 +274,8 @@ def test_the_loss_by_hand():
     weights = torch.tensor([0.5, 1.0, 2.0, 1.0, 1.5, 0.7])
     batch = batch_of(inputs, weights=weights)
     objective = objective_for(network)
-    mask = draw_mask(inputs.main.offsets, 0.3, generator(3))
     outputs = {
-        MASK: mask,
+        ROWS: draw_rows(inputs.main.layout, 0.3, generator(3)),
         VALUES: torch.randn(15, 11, generator=generator(1)),
         TYPES: torch.randn(15, 18, generator=generator(2)),
     }
@@ -300,17 +310,17 @@ def test_masks_depend_on_seed_batch_and_jets():
     network, inputs = small_network(), packed_jets(LENGTHS)
     objective = objective_for(network).train()
     batch = batch_of(inputs)
-    masks = [objective.run(network, batch)[MASK] for _ in range(3)]
+    masks = [objective.run(network, batch)[ROWS] for _ in range(3)]
     assert not torch.equal(masks[0], masks[1])
     again = objective_for(network).train()
-    assert [torch.equal(again.run(network, batch)[MASK], mask) for mask in masks] == [True] * 3
+    assert [torch.equal(again.run(network, batch)[ROWS], mask) for mask in masks] == [True] * 3
     again.seed += 1
-    again.num_batches.zero_()
-    assert not torch.equal(again.run(network, batch)[MASK], masks[0])
-    validated = [objective.eval().run(network, batch)[MASK] for _ in range(2)]
+    again.num_batches = 0
+    assert not torch.equal(again.run(network, batch)[ROWS], masks[0])
+    validated = [objective.eval().run(network, batch)[ROWS] for _ in range(2)]
     assert torch.equal(validated[0], validated[1])
     other_jets = replace(batch, source_entry=batch.source_entry + 1)
-    assert not torch.equal(objective.run(network, other_jets)[MASK], validated[0])
+    assert not torch.equal(objective.run(network, other_jets)[ROWS], validated[0])
 
 
 # --- flow matching ---
@@ -337,8 +347,8 @@ def test_noise_and_velocity_lead_back_to_the_particle():
     with torch.no_grad():
         outputs = flow.run(network, batch_of(inputs))
     mixed, time = asked
-    features = inputs.main.features[outputs[MASK]]
-    assert torch.equal(seen[0].main.features, inputs.main.features[~outputs[MASK]])
+    features = inputs.main.features[outputs[ROWS]]
+    assert torch.equal(seen[0].main.features, inputs.main.features[~mask_of(outputs[ROWS], 80)])
     assert len(set(time[:12].tolist())) == len(set(time[12:].tolist())) == 1
     assert 0 < time[0] != time[12] < 1
     noise = outputs[NOISE]
@@ -360,13 +370,13 @@ def test_noise_and_velocity_lead_back_to_the_particle():
 
 def test_the_loss_of_a_velocity_by_hand():
     network, inputs = small_network(), packed_jets([10], dtype=torch.float32)
-    features, mask = inputs.main.features, torch.arange(10) == 4
+    features, rows = inputs.main.features, torch.tensor([4])
     features[4, 5:11] = torch.tensor([0.0, 0, 0, 1, 0, 0])  # a photon: no charge, type 7
     flow, batch = flow_for(network), batch_of(inputs)
     noise = torch.randn(1, 29, generator=generator())
     values = torch.cat((features[4, :5], features[4, 11:])) / torch.tensor([1, 1, 1, 1, 0.5, *[1] * 6])
     velocity = noise - torch.cat((values, torch.eye(18)[7]))[None]
-    outputs = {MASK: mask, NOISE: noise, VALUES: velocity[:, :11], TYPES: velocity[:, 11:]}
+    outputs = {ROWS: rows, NOISE: noise, VALUES: velocity[:, :11], TYPES: velocity[:, 11:]}
     assert flow.losses(outputs, batch).loss.item() == pytest.approx(0, abs=1e-10)
     outputs[VALUES] = velocity[:, :11] + torch.arange(11.0)  # the numbers 5 to 8 are displacements
     outputs[TYPES] = velocity[:, 11:] + 2.0

@@ -221,6 +221,7 @@ def _read_ahead(
             num_workers=num_workers,
             pin_memory=pin_memory,
             timeout=CHECK_STOP if num_workers else 0,
+            prefetch_factor=1 if num_workers else None,  # a unit is large: read one ahead, not two
             worker_init_fn=_start_reader,
             # Its own generator, because an iterator would draw from the global one.
             generator=torch.Generator(),

@@ -20,7 +20,7 @@ from partt.errors import ConfigError, DataError
 from partt.model.grouping import jet_of_row
 from partt.model.network import Network, Outputs
 from partt.training.objectives.linear_probe import probe_accuracy
-from partt.training.objectives.masking import MaskedJets, draw_mask, masked_jets
+from partt.training.objectives.masking import MaskedJets, draw_rows, masked_jets
 from partt.training.objectives.objective import LOSS, Losses, Measurements, Metric, Objective
 from partt.training.objectives.particle_decoder import ParticleDecoder
 from partt.training.objectives.particle_targets import ParticleTargets
@@ -29,7 +29,7 @@ from partt.training.recipe import MaskedParticlesChoice
 FEATURE_LOSS = Metric("feature_loss", "feature loss", "lower")
 TYPE_ACCURACY = Metric("type_accuracy", "type accuracy", "higher")
 PROBE_ACCURACY = Metric("probe_accuracy", "probe accuracy", "higher")
-MASK, VALUES, TYPES = "mask", "values", "types"  # outputs: (T,), (M, K) and (M, C)
+ROWS, VALUES, TYPES = "rows", "values", "types"  # outputs: (M,), (M, K) and (M, C)
 OF_VALUES, NUM_VALUES = "of values", "number of values"  # sums over numbers that count
 OF_TYPES, NUM_CORRECT, NUM_MASKED = "of types", "correct", "masked"  # sums over masked particles
 EMBEDDINGS, LABELS = "embeddings", "labels"  # values for the probe
@@ -59,10 +59,8 @@ class MaskedParticles(Objective):
         metrics = (LOSS, FEATURE_LOSS, TYPE_ACCURACY) if targets.names and targets.num_types else (LOSS,)
         self.training_metrics = metrics
         self.validation_metrics = (*metrics, PROBE_ACCURACY)
-        self.seed: Tensor
-        self.num_batches: Tensor
-        self.register_buffer("seed", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("num_batches", torch.zeros((), dtype=torch.int64))  # of training
+        self.seed = 0  # of the masks, which are drawn on the host
+        self.num_batches = 0  # of training
         self.decoder, self.ask, self.answer = nn.Module(), nn.Module(), nn.Module()  # `prepare` makes them
 
     def prepare(self, network: Network) -> None:
@@ -72,26 +70,33 @@ class MaskedParticles(Objective):
                 f"masked_particles: the network {network.name} has no tokens of particles; part, part_s and "
                 "slim_s have them"
             )
-        self.seed.random_()
-        self.num_batches.zero_()
+        self.seed, self.num_batches = int(torch.zeros((), dtype=torch.int64).random_()), 0
         self.decoder = ParticleDecoder(network.backbone, self.choice.decoder)
         self.ask = self._new_ask(self.choice.decoder.width)
         self.answer = nn.Linear(self.choice.decoder.width, self.targets.num_outputs)
+
+    def get_extra_state(self) -> Tensor:
+        """Return seed and number of batches, for checkpoints."""
+        return torch.tensor([self.seed, self.num_batches])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Restore seed and number of batches."""
+        self.seed, self.num_batches = state.tolist()
 
     def _new_ask(self, width: int) -> nn.Module:
         """Return the layers that make questions."""
         return nn.Embedding(self.num_ranks, width)
 
     def run(self, network: Network, batch: JetBatch) -> Outputs:
-        """Return which particles are masked (T,), and what the decoder says of them: values and types."""
+        """Return which particles are masked (M,), and what the decoder says of them: values and types."""
         generator = self._generator(batch)
-        mask = draw_mask(batch.inputs.main.offsets, self.choice.mask_fraction, generator)
-        masked = masked_jets(batch.inputs, mask)
+        rows = draw_rows(batch.inputs.main.layout, self.choice.mask_fraction, generator)
+        masked = masked_jets(batch.inputs, rows)
         embeddings = network.backbone(masked.visible(batch.inputs), with_tokens=True)
         questions, others = self._questions(masked, batch.inputs.main.features, generator)
         answers = self.answer(self.decoder(embeddings, questions, masked)).float()
         values, types = answers.split([len(self.targets.names), self.targets.num_types], dim=1)
-        return {MASK: mask, VALUES: values, TYPES: types, **others}
+        return {ROWS: masked.rows, VALUES: values, TYPES: types, **others}
 
     def _questions(
         self, masked: MaskedJets, features: Tensor, generator: torch.Generator
@@ -104,9 +109,9 @@ class MaskedParticles(Objective):
         """Return random numbers for a batch: those of validation are always the same for the same jets."""
         if self.training:
             self.num_batches += 1
-        number = int(self.num_batches) if self.training else 0
+        number = self.num_batches if self.training else 0
         jet = [int(batch.source_file[0]), int(batch.source_entry[0])]  # other processes have other jets
-        state = np.random.SeedSequence([int(self.seed), number, *jet]).generate_state(1, np.uint64)
+        state = np.random.SeedSequence([self.seed, number, *jet]).generate_state(1, np.uint64)
         return torch.Generator().manual_seed(int(state[0]))
 
     def losses(self, outputs: Outputs, batch: JetBatch) -> Losses:
@@ -117,7 +122,7 @@ class MaskedParticles(Objective):
     def measurements(self, outputs: Outputs, batch: JetBatch) -> Measurements:
         """Return the sums of the loss."""
         sums = self._sums(outputs, batch)
-        return Measurements(len(batch), {name: total.double().cpu() for name, total in sums.items()})
+        return Measurements(len(batch), {name: total.double() for name, total in sums.items()})
 
     def measure(self, network: Network, batch: JetBatch) -> Measurements:
         """Run the network for validation: on masked jets, and for the probe on whole ones, if labelled."""
@@ -125,12 +130,13 @@ class MaskedParticles(Objective):
         if batch.labels is None:
             return measured
         embeddings = network.embed(batch.inputs).float()
-        return replace(measured, values={EMBEDDINGS: embeddings.cpu(), LABELS: batch.labels.cpu()})
+        return replace(measured, values={EMBEDDINGS: embeddings, LABELS: batch.labels})
 
     def _sums(self, outputs: Outputs, batch: JetBatch) -> dict[str, Tensor]:
         """Return sums over the masked particles, weighted by the jets' weights."""
-        features = batch.inputs.main.features[outputs[MASK]]
-        weights = batch.weights[jet_of_row(batch.inputs.main.offsets)[outputs[MASK]]]
+        particles, rows = batch.inputs.main, outputs[ROWS]
+        features = particles.features[rows]
+        weights = batch.weights[jet_of_row(particles.offsets, len(particles.features))[rows]]
         counts = self.targets.counts(features) * weights[:, None]
         sums = {NUM_VALUES: counts.sum(), NUM_MASKED: weights.sum()}
         sums[OF_VALUES] = (self._distances(outputs, features) * counts).sum()

@@ -43,9 +43,9 @@ class ParticleDecoder(nn.Module):
         """Return the answers (M, W) to questions (M, W), from the embeddings of the particles left."""
         tokens = self.from_tokens(embeddings.particles)  # (V, W)
         questions = questions + self.from_jets(embeddings.jets)[masked.jets]
-        x = tokens.new_zeros(len(masked.mask), tokens.shape[1])  # (T, W)
+        x = tokens.new_zeros(masked.layout.num_rows, tokens.shape[1])  # (T, W)
         x = x.index_copy(0, masked.left, tokens).index_copy(0, masked.rows, questions.to(x.dtype))
-        groups = group_jets(masked.offsets)
+        groups = group_jets(masked.layout)
         parts = []
         for group, part in zip(groups, split_rows(x, groups), strict=True):
             bias = None if group.mask is None else mask_to_bias(group.mask, x.dtype)[:, None]
@@ -53,5 +53,5 @@ class ParticleDecoder(nn.Module):
             for block in self.blocks:
                 y = block(y, bias)
             parts.append(y)
-        answers: Tensor = self.norm(join_rows(parts, groups, len(x))[masked.rows])
+        answers: Tensor = self.norm(join_rows(parts, groups, masked.layout)[masked.rows])
         return answers
