@@ -36,6 +36,7 @@ sys.path[:0] = [str(HERE.parent), str(TESTS), *(str(TESTS / name) for name in ("
 OLD_FILES = TESTS / "fixtures" / "version_0_1"
 
 MAX_CPU = 10.0  # seconds of the processor, imports excluded
+MAX_WAIT = 400  # seconds, for two processes that import torch
 MAX_IDLE = 25.0  # seconds without any work
 MAX_BYTES = 8 * 2**30
 HOLDS = "holds"
@@ -117,12 +118,12 @@ class Result:
     cpu: float
     out: str
     err: str
-    words: str
+    is_idle: bool = False  # it did nothing for a long time, and was ended
 
     def fault(self, *codes: int) -> str:
         """Say how it broke the promise to end soon, with one line and one of these exit codes."""
         if self.code is None:
-            return "waits for ever" if self.cpu < MAX_CPU else f"still computes after {self.cpu:.0f} s"
+            return "waits for ever" if self.is_idle else f"still computes after {self.cpu:.0f} s"
         if self.code == -signal.SIGXCPU:
             return f"still computes after {self.cpu:.0f} s"
         if "Traceback" in self.err or "Exception ignored" in self.err:
@@ -141,8 +142,8 @@ class Result:
 class Running:
     """A command that runs."""
 
-    def __init__(self, tree: "Tree", pid: int, folder: Path, words: list[str]) -> None:
-        self.tree, self.pid, self.folder, self.words = tree, pid, folder, words
+    def __init__(self, tree: "Tree", pid: int, folder: Path) -> None:
+        self.tree, self.pid, self.folder = tree, pid, folder
 
     def ended(self) -> Any:
         """Return exit code and CPU time, or None."""
@@ -160,11 +161,12 @@ class Running:
             cpu = self.cpu()
             if cpu > last:
                 last, since = cpu, time.monotonic()
-            if cpu > max_cpu or time.monotonic() - since > max_idle:
+            is_idle = time.monotonic() - since > max_idle
+            if cpu > max_cpu or is_idle:
                 os.killpg(self.pid, signal.SIGKILL)
                 while self.ended() is None:
                     time.sleep(0.05)
-                return self.result(None, cpu)
+                return self.result(None, cpu, is_idle=is_idle)
             time.sleep(0.05)
         return self.result(*end)
 
@@ -180,9 +182,9 @@ class Running:
     def is_zombie(self) -> bool:
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
-    def result(self, code: int | None, cpu: float) -> Result:
+    def result(self, code: int | None, cpu: float, *, is_idle: bool = False) -> Result:
         texts = [(self.folder / name).read_text(errors="backslashreplace") for name in ("stdout", "stderr")]
-        return Result(code, cpu, *texts, " ".join(self.words))
+        return Result(code, cpu, *texts, is_idle)
 
 
 class Tree:
@@ -221,7 +223,7 @@ class Tree:
         words = words.split() if isinstance(words, str) else words
         request = {"folder": str(folder), "words": words, "environment": environment or {}, "draws": draws,
                    "limits": {"RLIMIT_AS": MAX_BYTES, **(limits or {})}, "closed": closed, "nobody": nobody}  # fmt: skip
-        return Running(self, self.ask(request), folder, words)
+        return Running(self, self.ask(request), folder)
 
     def run(self, folder: Path, words: str | list[str], max_cpu: float = MAX_CPU, **options: Any) -> Result:
         """Run a command to its end."""
@@ -240,7 +242,7 @@ class Tree:
             env={**os.environ, **environment}, preexec_fn=limit,
         )  # fmt: skip
         texts = [text.decode(errors="backslashreplace") for text in (done.stdout, done.stderr)]
-        return Result(done.returncode, 0.0, *texts, " ".join(words))
+        return Result(done.returncode, 0.0, *texts)
 
 
 # --- materials, made by this tree, that both can read -----------------------------------------------------
@@ -1295,10 +1297,10 @@ def torchrun(tree: Tree, folder: Path, words: str, number: int = 2) -> "subproce
 
 def torchrun_ended(process: "subprocess.Popen[bytes]", folder: Path) -> str:
     try:
-        process.wait(120)
+        process.wait(MAX_WAIT)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        return "waits for over 120 s"
+        return f"waits for over {MAX_WAIT} s"
     text = (folder / "stderr").read_text()
     # torch's own report of its agent has a traceback; partt's processes must have none
     return "a traceback of partt" * bool(re.search(r"Traceback[^\0]*?partt/(?:cli|train)", text))
@@ -1330,14 +1332,15 @@ def _(tree, folder):
 def _(tree, folder):
     import test_servers
 
-    copies = [f"jets_{number}.root" for number in range(80)]
+    copies = [str(folder / f"jets_{number}.root") for number in range(80)]
     for copy in copies:
-        (folder / copy).hardlink_to(folder / "jets.root")
+        Path(copy).hardlink_to(folder / "jets.root")
     python, sys.executable = sys.executable, tree.python
     path, sys.path[:] = sys.path[:], []
     try:
         with test_servers.dask_cluster() as (address, scheduler):
-            words = ["predict", "--tagger", "pfn.safetensors", "--out", "s", *copies, "--scheduler", address]
+            words = ["predict", "--tagger", f"{folder}/pfn.safetensors", "--out", f"{folder}/s", *copies]
+            words += ["--scheduler", address]
             running = tree.start(folder, words)
             running.wait_until(lambda: any((folder / "s").glob("*.root")))
             scheduler.kill()
