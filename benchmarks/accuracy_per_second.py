@@ -202,16 +202,6 @@ def numbers(found: Scores) -> dict[str, float]:
     }
 
 
-def cost(run: Path) -> dict[str, float]:
-    """Return what a training took, from its log."""
-    from partt.jobs.metrics_file import METRICS_FILE, read_metrics
-
-    if not run.is_dir():
-        return {}  # a shipped tagger
-    epochs = read_metrics(run / METRICS_FILE, "epoch")
-    return {"epochs": len(epochs), "seconds": round(sum(epoch["seconds"] for epoch in epochs), 1)}
-
-
 def measure_accuracy(networks: Iterable[str], sample: Path, runs: Path, results: dict[str, Any]) -> None:
     """Test all seeds of the networks; keep which jets are right, for paired differences."""
     for network in networks:
@@ -220,7 +210,7 @@ def measure_accuracy(networks: Iterable[str], sample: Path, runs: Path, results:
             scores = test(tagger, sample, runs / "scores" / right.stem)
             right.parent.mkdir(exist_ok=True)
             np.save(right, np.packbits(scores.is_right))
-            found.append({**numbers(scores), **cost(tagger)})
+            found.append(numbers(scores))
         results.setdefault("networks", {}).setdefault(network, {})["seeds"] = found
         results["test_jets"] = len(scores.labels)
     results["differences"] = {**results.get("differences", {}), **differences(runs, results["test_jets"])}
