@@ -1,5 +1,6 @@
 """The read plan as a pure function: complete, without repetition, mixed, resumable, fair to ranks."""
 
+import time
 from collections import Counter
 from itertools import islice
 
@@ -262,3 +263,17 @@ def test_sampled_passes_have_the_expected_number_of_jets():
 def test_no_jets_give_no_units():
     assert list(training_units([Chunk(0, 0, 5, 0, 0.0, "a")], seed=0, unit_jets=5)) == []
     assert list(ordered_units([], unit_jets=5)) == []
+
+
+def test_a_pass_of_100_million_jets_is_planned_at_once():
+    """As in JetClass: ten classes, 1 000 files, each of ten chunks; also where a run resumes in a later pass."""
+    index = [
+        Chunk(file, start, start + 10_000, 10_000, 10_000.0, f"/{file // 100}")
+        for file in range(1_000)
+        for start in range(0, 100_000, 10_000)
+    ]
+    started = time.process_time()
+    unit = next(training_units(index, seed=1, unit_jets=32_768, first_jet=390_000_000))
+    assert time.process_time() - started < 2  # 0.04 s, if nothing is quadratic
+    assert (unit.pass_number, unit.position) == (3, 390_000_000)
+    assert len(unit.draws) == 10
