@@ -39,7 +39,7 @@ from bench_model import _child as model_child
 HERE = Path(__file__).parent
 CLASSES = ("QCD", "Hbb", "Hcc", "Hgg", "H4q", "Hqql", "Zqq", "Wqq", "Tbqq", "Tbl")
 EFFICIENCIES = {"Hqql": 0.99, "Tbl": 0.995}  # of the signal; others 0.5
-SHIPPED = ("jetclass-small", "jetclass")
+SHIPPED = ("jetclass-small", "jetclass-200k")
 NUM_REPLICAS = 200
 COMMON = ("batch_size=128", "jets_per_epoch=20000")
 ONE_CYCLE = ("optimizer.weight_decay=0.01", "schedule.rise_fraction=0.3", "schedule.final_factor=0.01")
@@ -71,14 +71,14 @@ TRAININGS = {
     "slim_m": _one_cycle("slim_m", "1e-3", num_seeds=1),
     "part": Training("jetclass_part_full", ("epochs=8",)),
     "student of three part_s": _one_cycle("part_xs", "5e-3", teacher="part_s"),
-    "student of the best": _one_cycle("part_xs", "5e-3", teacher="jetclass"),
+    "student of the best": _one_cycle("part_xs", "5e-3", teacher="jetclass-200k"),
 }
 PAIRS = (  # the first less the second
     ("slim_s", "part_s"),
     ("slim_xs", "part_xs"),
     ("student of three part_s", "part_xs"),
     ("student of the best", "part_xs"),
-    ("jetclass", "jetclass-small"),
+    ("jetclass-200k", "jetclass-small"),
 )
 PUBLISHED = {  # name here -> row of partt/evaluation/published/jetclass.csv
     "part": "ParT",
@@ -202,16 +202,6 @@ def numbers(found: Scores) -> dict[str, float]:
     }
 
 
-def cost(run: Path) -> dict[str, float]:
-    """Return what a training took, from its log."""
-    from partt.jobs.metrics_file import METRICS_FILE, read_metrics
-
-    if not run.is_dir():
-        return {}  # a shipped tagger
-    epochs = read_metrics(run / METRICS_FILE, "epoch")
-    return {"epochs": len(epochs), "seconds": round(sum(epoch["seconds"] for epoch in epochs), 1)}
-
-
 def measure_accuracy(networks: Iterable[str], sample: Path, runs: Path, results: dict[str, Any]) -> None:
     """Test all seeds of the networks; keep which jets are right, for paired differences."""
     for network in networks:
@@ -220,7 +210,7 @@ def measure_accuracy(networks: Iterable[str], sample: Path, runs: Path, results:
             scores = test(tagger, sample, runs / "scores" / right.stem)
             right.parent.mkdir(exist_ok=True)
             np.save(right, np.packbits(scores.is_right))
-            found.append({**numbers(scores), **cost(tagger)})
+            found.append(numbers(scores))
         results.setdefault("networks", {}).setdefault(network, {})["seeds"] = found
         results["test_jets"] = len(scores.labels)
     results["differences"] = {**results.get("differences", {}), **differences(runs, results["test_jets"])}

@@ -1,8 +1,9 @@
 """Resident memory of a long training: it must be flat after the first steps.
 
 Trains as `partt train` does, with validation, checkpoints and a reading process, and notes every few steps
-the memory of the training process: what is resident; what malloc has given to tensors and objects; what it
-keeps free for the next ones, and in how many pieces. Exits with 1 if the resident memory grows by more than
+the memory of the training process: what is resident, and of that what is anonymous (tensors and objects) and
+what is shared (batches from the reading process); what malloc has given to tensors and objects; what it keeps
+free for the next ones, and in how many pieces. Exits with 1 if the resident memory grows by more than
 3 % after the warm-up. ONEDNN_PRIMITIVE_CACHE_CAPACITY=1024, oneDNN's default, shows how it would grow if
 training did not limit the number of compiled kernels.
 
@@ -14,7 +15,6 @@ import argparse
 import ctypes
 import glob
 import json
-import os
 import sys
 import tempfile
 import time
@@ -41,12 +41,18 @@ class Mallinfo(ctypes.Structure):
 
 def memory_now() -> Point:
     """Return the resident memory, and what malloc has in use and keeps free, in MB; and its free pieces."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    lines = dict(line.split(":", 1) for line in status.splitlines())
+    resident, anonymous, shared = (
+        round(int(lines[name].split()[0]) * 1024 / 1e6, 1) for name in ("VmRSS", "RssAnon", "RssShmem")
+    )
     mallinfo2 = ctypes.CDLL(None).mallinfo2
     mallinfo2.restype = Mallinfo
     found = mallinfo2()
     return {
-        "resident": round(pages * os.sysconf("SC_PAGE_SIZE") / 1e6, 1),
+        "resident": resident,
+        "anonymous": anonymous,
+        "shared": shared,
         "in_use": round((found.uordblks + found.hblkhd) / 1e6, 1),
         "free": round(found.fordblks / 1e6, 1),
         "free_pieces": found.ordblks,

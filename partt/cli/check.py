@@ -24,7 +24,7 @@ examples:
   partt check jetclass_full 'data/*.root'
   partt check my_config.yaml --train QCD:'train/qcd_*.root' Top:'train/top_*.root' --test 'test/*.root' --deep
   partt check jetclass_kin new_jets.root --for predict
-  partt check --for jetclass-small 'nano/*.root' --input pfnano-ak8
+  partt check --for jetclass-200k 'nano/*.root' --input pfnano-ak8
 
 exit code: 0 if a job with these files would run, 3 if not
 """

@@ -11,7 +11,7 @@ SHOWN = 12  # of the inputs that matter most
 
 EPILOG = """\
 examples:
-  partt explain jetclass-small 'jets/*.root' --out explanation
+  partt explain jetclass-200k 'jets/*.root' --out explanation
   partt explain runs/first 'test/*.root'                       (to runs/first/explanation)
   partt explain tagger.onnx 'jets/*.root' --out explanation    (permutation importance only)
   partt explain runs/first 'test/*.root' --selection 'jet_pt > 700' --group 'angles=part_deta,part_dphi'

@@ -33,7 +33,7 @@ VERBS = {
 EXAMPLES = """\
 examples:
   partt demo
-  partt predict --tagger jetclass-small 'jets/*.root'
+  partt predict --tagger jetclass-200k 'jets/*.root'
   partt check jetclass_full TTBar:'data/TTBar_*.root' QCD:'data/ZJetsToNuNu_*.root'
 
 `partt VERB --help` lists the options of a verb.

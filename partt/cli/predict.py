@@ -23,11 +23,11 @@ STOPPED = 75  # exit code: stopped by a signal; complete outputs are kept
 
 MAX_WARNINGS = 6  # variables outside of the training domain that are listed
 
-DEMO_TAGGER = "jetclass-small"
+DEMO_TAGGER = "jetclass-200k"
 
 EXAMPLES = """\
 examples:
-  partt predict --tagger jetclass-small new_events.root --out scores
+  partt predict --tagger jetclass-200k new_events.root --out scores
   partt predict --tagger runs/first new_events.root --out scores
   partt predict --tagger runs/first 'jets/*.root' --out scores --discriminant Hbb_vs_QCD --keep 'jet_*'
   partt predict --tagger tagger.safetensors root://host//store/jets_0.root --out scores.parquet

@@ -7,7 +7,7 @@ from partt.cli.arguments import add_network, add_overwrite, count
 
 EPILOG = """\
 examples:
-  partt show jetclass-small jets.root --entry 7
+  partt show jetclass-200k jets.root --entry 7
   partt show runs/first jets.root --entry 7 12 --out pictures
   partt show runs/first jets.root --selection '(jet_pt > 800) & (jet_sdmass > 150)'
 

@@ -8,7 +8,7 @@ from partt.cli.screen import make_console
 EPILOG = """\
 examples:
   partt taggers
-  partt predict --tagger jetclass-small 'jets/*.root'
+  partt predict --tagger jetclass-200k 'jets/*.root'
 """
 WIDTH = 80  # of the text
 

@@ -61,12 +61,12 @@ class JetBatch:
         return len(self.weights)
 
     def to(self, device: torch.device | str) -> "JetBatch":
-        """Return the batch with its tensors on a device; a copy to a GPU is not waited for."""
-        return self._relocated(sender(device))
+        """Return the batch on a device; a copy to a GPU is not waited for. The origin stays on the CPU."""
+        return self._relocated(sender(device), [name for name in PER_JET if name not in ORIGIN])
 
     def pin_memory(self) -> "JetBatch":
         """Return the batch in page-locked memory, so that copies to a GPU overlap with computing."""
-        return self._relocated(Tensor.pin_memory)
+        return self._relocated(Tensor.pin_memory, PER_JET)
 
     def take(self, jets: Positions) -> "JetBatch":
         """Return the given jets in the given order (on the CPU)."""
@@ -78,22 +78,24 @@ class JetBatch:
             lambda tensor: tensor[first:last],
             _slice_inputs(self.inputs, first, last),
             lambda item: item.slice(first, last),
+            PER_JET,
         )
 
     def without_bad(self) -> "JetBatch":
         """Return the batch without its bad jets."""
         return self.take(np.flatnonzero(~self.bad.numpy())) if self.bad.any() else self
 
-    def _relocated(self, move: Callable[[Tensor], Tensor]) -> "JetBatch":
-        return self._map(move, self.inputs.relocated(move), lambda item: item.relocated(move))
+    def _relocated(self, move: Callable[[Tensor], Tensor], names: Sequence[str]) -> "JetBatch":
+        return self._map(move, self.inputs.relocated(move), lambda item: item.relocated(move), names)
 
     def _map(
         self,
         per_jet: Callable[[Tensor], Tensor],
         inputs: JetInputs,
         per_particle: Callable[[ParticleClasses], ParticleClasses],
+        names: Sequence[str],
     ) -> "JetBatch":
-        values = {name: getattr(self, name) for name in PER_JET}
+        values = {name: getattr(self, name) for name in names}
         changed: dict[str, Any] = {
             name: per_jet(value) for name, value in values.items() if value is not None
         }
@@ -101,6 +103,7 @@ class JetBatch:
         return replace(self, inputs=inputs, particle_labels=labels, **changed)
 
 
+ORIGIN = ("source_file", "source_entry", "bad", "num_cut", "num_nan")  # which networks do not see
 PER_JET = tuple(item.name for item in fields(JetBatch) if item.name not in {"inputs", "particle_labels"})
 
 

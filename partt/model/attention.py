@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from partt.model.attention_layer import AttentionLayer, AttentionTerms
 from partt.model.cpu.dropout import Dropout
+from partt.model.cpu.padded_linear import linear
 from partt.model.cpu.prepacked_linear import Linear
 
 
@@ -31,7 +32,8 @@ class Attention(AttentionLayer):
         if self.head_scale is not None:  # scaling the weights is cheaper than scaling every row
             scale = self.head_scale[:, None].expand(-1, x.shape[-1] // self.num_heads).reshape(-1)  # (D,)
             weight, bias = weight * scale[:, None], None if bias is None else bias * scale
-        return functional.linear(x, weight, bias)
+        product = linear if self.training and torch.is_grad_enabled() else functional.linear
+        return product(x, weight, bias)
 
     def silence(self, head: int) -> None:
         """Switch a head off for good: its outputs become 0."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from partt.model.cpu.cached_layer import norm_gelu_linear
+from partt.model.cpu.cached_layer import gelu, norm_gelu_linear
 from partt.model.cpu.prepacked_linear import Linear
 from partt.model.exporting import is_exporting
 
@@ -109,7 +109,7 @@ class PairEmbedding(nn.Module):
                 x = layer(functional.gelu(batch_norm(x, norm)))
             norm = next_norm
         x = batch_norm(x, norm)
-        return (functional.gelu(x) if self.num_activations == len(self.layers) else x).T
+        return (gelu(x) if self.num_activations == len(self.layers) else x).T
 
     def _evaluate(self, features: Tensor) -> Tensor:
         """Evaluate with every BatchNorm folded into its Linear, in chunks that fit the CPU's cache."""

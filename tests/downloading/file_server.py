@@ -50,9 +50,9 @@ def answer(num_bytes=None, announced=None, total=None, ranges=True, spoil=False,
         if start >= len(body):
             handler.send_status(416, Content_Range=f"bytes */{whole}")
             return
-        rest = bytearray(body[start:])
+        rest = memoryview(body)[start:]
         if spoil:
-            rest[-1] ^= 1
+            rest = memoryview(bytes(rest[:-1]) + bytes([rest[-1] ^ 1]))
         handler.send_response(206 if start else 200)
         if start:
             handler.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{whole}")

@@ -41,7 +41,7 @@ OTHER = np.random.default_rng(1).bytes(5_000)
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     monkeypatch.setattr(transfer, "RETRY_DELAYS", (0.01, 0.02, 0.03))
-    monkeypatch.setenv(access.TIMEOUT_VARIABLE, "0.4")
+    monkeypatch.setenv(access.TIMEOUT_VARIABLE, "20")  # machines of CI are busy
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
@@ -179,7 +179,7 @@ def test_a_server_without_ranges_starts_again(server, dataset, out):
 
 def test_a_server_without_ranges_that_always_cuts_is_given_up(server, dataset, out):
     server.always = answer(200_000, ranges=False)
-    with at_most(5), pytest.raises(DataError, match=r"4 attempts.*ended after 200000 of 300000 bytes"):
+    with at_most(20), pytest.raises(DataError, match=r"4 attempts.*ended after 200000 of 300000 bytes"):
         partt.download(dataset, out)
     assert names(out) == ["train_0.h5.partial"]
 
@@ -190,15 +190,16 @@ def test_another_range_than_the_one_asked_for(server, dataset, out):
     assert_whole(out)
 
 
-def test_a_stalling_server_is_asked_again_and_given_up(server, dataset, out):
+def test_a_stalling_server_is_asked_again_and_given_up(server, dataset, out, monkeypatch):
+    monkeypatch.setenv(access.TIMEOUT_VARIABLE, "0.4")
     server.faults = [answer(100_000, after=stall)]
     partt.download(dataset, out)
     assert_whole(out)
     shutil.rmtree(out)
     server.always = answer(100, after=stall)
-    with at_most(10), pytest.raises(DataError, match="no byte for 0.4 s .*the same command continues"):
+    with at_most(20), pytest.raises(DataError, match="no byte for 0.4 s .*the same command continues"):
         partt.download(dataset, out)
-    assert (out / "train_0.h5.partial").read_bytes() == BODY[:400]
+    assert BODY.startswith((out / "train_0.h5.partial").read_bytes())
     server.always = answer()
     partt.download(dataset, out)
     assert_whole(out)
@@ -213,16 +214,17 @@ def test_patience_starts_anew_with_every_block(server, dataset, out, monkeypatch
 
 
 def test_a_dripping_server_is_given_up(server, dataset, out, monkeypatch):
-    monkeypatch.setenv(access.TIMEOUT_VARIABLE, "0.1")
+    monkeypatch.setenv(access.TIMEOUT_VARIABLE, "1")
+    monkeypatch.setattr(access, "SLOWEST", 2)
     server.always = answer(10, after=drip)
-    with at_most(10), pytest.raises(DataError, match="less than 1048576 bytes in 1 s; PARTT_REMOTE_TIMEOUT"):
+    with at_most(20), pytest.raises(DataError, match="less than 1048576 bytes in 2 s; PARTT_REMOTE_TIMEOUT"):
         partt.download(dataset, out)
 
 
 def test_a_server_that_is_gone(server, dataset, out):
     server.shutdown()
     server.server_close()
-    with at_most(5), pytest.raises(DataError, match=r"4 attempts.*Connection refused"):
+    with at_most(20), pytest.raises(DataError, match=r"4 attempts.*Connection refused"):
         partt.download(dataset, out)
 
 
@@ -233,7 +235,7 @@ def test_a_server_that_is_gone(server, dataset, out):
 def test_more_bytes_announced_than_sent(server, tmp_path, out, sizes):
     dataset = str(server.write_list(tmp_path / "small.yaml", sizes=sizes))
     server.always = answer(announced=len(BODY) + 10, total=len(BODY) + 10)
-    with at_most(5), pytest.raises(DataError, match="another file" if sizes else "4 attempts"):
+    with at_most(20), pytest.raises(DataError, match="another file" if sizes else "4 attempts"):
         partt.download(dataset, out)
     assert "train_0.h5" not in names(out)
 
@@ -248,7 +250,7 @@ def test_more_bytes_announced_than_sent_by_a_server_that_knows_where_the_file_en
 def test_fewer_bytes_announced_than_sent(server, tmp_path, out, sizes):
     dataset = str(server.write_list(tmp_path / "small.yaml", sizes=sizes))
     server.always = answer(announced=len(BODY) - 10)
-    with at_most(5), pytest.raises(DataError, match="another file" if sizes else "the checksum is md5:"):
+    with at_most(20), pytest.raises(DataError, match="another file" if sizes else "the checksum is md5:"):
         partt.download(dataset, out)
     assert "train_0.h5" not in names(out)
 
@@ -383,7 +385,7 @@ def test_links_are_not_followed(server, dataset, out, tmp_path):
 def test_a_pipe_in_the_place_of_the_partial_file(server, dataset, out):
     out.mkdir()
     os.mkfifo(out / "train_0.h5.partial")
-    with at_most(5), pytest.raises(OutputError, match="not a regular file"):
+    with at_most(20), pytest.raises(OutputError, match="not a regular file"):
         partt.download(dataset, out)
 
 
@@ -401,7 +403,7 @@ def test_a_signal_ends_the_wait_and_the_same_command_continues(server, dataset, 
         assert time.monotonic() < end
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    with at_most(5):
+    with at_most(20):
         _, errors = process.communicate(timeout=20)
     assert process.returncode == 75
     assert errors.strip().endswith("what has arrived is kept, and the same command continues")
@@ -564,7 +566,7 @@ def test_a_name_that_nobody_ships(out):
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path, out):
-    body = bytes(30_000_000)
+    body = bytes(40_000_000)
     with FileServer({"train_0.h5": body}) as server:
         dataset = str(server.write_list(tmp_path / "small.yaml"))
         tracemalloc.start()
@@ -573,5 +575,5 @@ def test_memory_does_not_grow_with_the_file(tmp_path, out):
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-    assert peak < 70_000_000  # the server's copy of the file, and a few blocks
+    assert peak < 15_000_000  # a few blocks
     assert threading.active_count() < 20

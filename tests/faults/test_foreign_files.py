@@ -75,6 +75,12 @@ VERBS = {
     "predict": ("predict --tagger tagger.safetensors jets.root", "out/a.root", ["a.root", "predict.json"]),
     "predict to a folder": ("predict --tagger tagger.safetensors jets.root", "out", ["jets.root"]),
     "evaluate": ("evaluate scores.root", "out", [*REPORT, "efficiencies.json"]),
+    "explain": (
+        "explain tagger.safetensors jets.root --threads 1 --jets 20",
+        "out",
+        ["explanation.html", "explanation.json"],
+    ),
+    "show": ("show tagger.safetensors jets.root --entry 1", "out", ["jets_1.png"]),
     "export": (
         "export tagger.safetensors --inputs standardised",
         "out/a.onnx",
@@ -143,7 +149,7 @@ def test_what_partt_did_not_make_is_refused(inputs, tmp_path, capsys, verb, name
     )  # nothing else, no temporary file
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "explain"])  # takes seconds
 @pytest.mark.usefixtures("weaver")
 def test_with_overwrite_a_link_is_replaced_and_its_target_is_not(inputs, tmp_path, verb):
     out = tmp_path / "out"

@@ -50,7 +50,7 @@ class Handler(BaseHTTPRequestHandler):
         self.server.requests += 1
         if self.server.busy:
             self.send_response(self.server.busy.pop(0))
-            self.send_header("Retry-After", "1")
+            self.send_header("Retry-After", self.server.retry_after)
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
@@ -90,7 +90,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.fault, self.busy, self.requests = "", [], 0
+        self.fault, self.busy, self.requests, self.retry_after = "", [], 0, "1"
         self.released = threading.Event()
         self.url = f"http://127.0.0.1:{self.server_port}/jets.root"
 

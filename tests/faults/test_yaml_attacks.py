@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 
 import numpy as np
 import pytest
@@ -176,7 +177,7 @@ def test_a_sparse_file_and_a_pipe_are_not_read(tmp_path):
 
 # --- a seeded generator ---------------------------------------------------------------------------------
 
-SCALARS = ["!!bool x", "!!int ''", "1:2:3", "0x_", "0b_", "._", "1e999", ".nan", "-.inf", "2001-99-99", "~", "''",
+SCALARS = ["!!bool x", "!!int ''", "!!timestamp x", "!!float x", "!!binary _", "!!set [a]", "!!omap {a: 1}", "1:2:3", "0x_", "0b_", "._", "1e999", ".nan", "-.inf", "2001-99-99", "~", "''",
            "yes", "null", "9" * 400, "1e-3", "'\\0'", '"\\ud800"', "*a", "&a x", "<<", "|", ">-", "%", "@", "`",
            "{}", "[]", "[[]]", "{a: }", "{? a}", "ak.sum(x)", "x[:, ::0]", "__import__('os')", "é\u2028", "\x85",
            "!<tag:yaml.org,2002:int> x", "0o7", "+1", "1_000", "{<<: {a: 1}}", "{<<: 1}", "[*b]"]  # fmt: skip
@@ -184,7 +185,12 @@ SCALARS = ["!!bool x", "!!int ''", "1:2:3", "0x_", "0b_", "._", "1e999", ".nan",
 
 def attacked(text: str, rng: random.Random) -> bytes:
     lines = text.split("\n")
-    for _ in range(rng.randint(1, 4)):
+    for _ in range(rng.choice([1, 1, 1, 2, 4])):  # one fault hides the others
+        keys = [place for place, line in enumerate(lines) if re.match(r" *\w+: \S", line)]
+        if keys and rng.random() < 0.5:
+            position = rng.choice(keys)
+            lines[position] = f"{lines[position].partition(':')[0]}: {rng.choice(SCALARS)}"
+            continue
         position = rng.randrange(len(lines))
         line = lines[position]
         key, colon, _value = line.partition(":")

@@ -14,7 +14,7 @@ ROWS = torch.randn(4, MIN_ROWS // 4, 128, generator=torch.Generator().manual_see
 @pytest.fixture
 def layer():
     torch.manual_seed(0)
-    return Linear(128, 512)
+    return Linear(128, 512).eval()
 
 
 def packed(layer, x=ROWS):

@@ -185,9 +185,14 @@ def test_jets_outside_of_the_training_domain(folder, capsys):
     assert report["domain"]["part_charge"]["outside"] == 0
     assert report["domain"]["part_charge"]["here"][0] == -1
     assert main(["check", "--for", "known.safetensors", "pfnano.root", *INPUT]) == 0
-    assert (
-        max(map(len, capsys.readouterr().out.partition("values of the training")[2].splitlines()[:4])) <= 80
+    tables = capsys.readouterr().out.partition("warning")[0]
+    assert max(map(len, tables.splitlines())) <= 80
+    num_jets = str(int(ak.count(make_pfnano(NUM_EVENTS)["FatJet"].pt)))
+    assert ["(all)", "1", str(NUM_EVENTS), str(NUM_EVENTS), num_jets, num_jets] in map(
+        str.split, tables.splitlines()
     )
+    assert main(["check", "--for", "tagger.safetensors", "pfnano.root", *INPUT]) == 0
+    assert "tagger.safetensors does not say which values it was trained on" in capsys.readouterr().out
     assert main(["check", "jetclass_full", "pfnano.root", "--for", "known.safetensors"]) == 2
     assert "the data config is that of the tagger; leave out jetclass_full" in capsys.readouterr().err
 

@@ -92,7 +92,7 @@ def test_a_tagger_is_a_file_a_run_folder_or_a_name(tmp_path, monkeypatch):
         partt.load_tagger("run")
     sha256 = save_tagger(tmp_path / "run" / "best.safetensors", make_tagger())
     assert partt.load_tagger("run").sha256 == partt.load_tagger("run/best.safetensors").sha256 == sha256
-    name = r"'jetclass-smal' \(did you mean 'jetclass-small'\?\); give one of jetclass-small, a tagger file"
+    name = r"'jetclass-smal' \(did you mean 'jetclass-small'\?\); give one of jetclass-200k, jetclass-small, a tagger file"
     with pytest.raises(ConfigError, match=name):
         find_tagger("jetclass-smal")
 

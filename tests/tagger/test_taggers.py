@@ -18,9 +18,9 @@ from partt.training.recipe import load_recipe
 NAMES = list(shipped_taggers())
 
 
-def test_jetclass_small_is_shipped():
-    assert "jetclass-small" in NAMES
-    assert shipped_taggers()["jetclass-small"].stat().st_size < 1_500_000
+def test_shipped_taggers_are_small():
+    assert NAMES == ["jetclass-200k", "jetclass-small"]
+    assert all(file.stat().st_size < 1_500_000 for file in shipped_taggers().values())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,18 +58,19 @@ def test_the_accuracy_on_the_sample_is_that_of_the_card(name, tmp_path):
     assert abs(found.classification.predictions.accuracy - expected) < 3 * error
 
 
-def test_partt_taggers_lists_what_it_ships(capsys):
+@pytest.mark.parametrize("name", NAMES)
+def test_partt_taggers_lists_what_it_ships(name, capsys):
     assert main(["taggers"]) == 0
     shown = capsys.readouterr().out
-    facts = tagger_facts("jetclass-small")
+    facts = tagger_facts(name)
     for text in (
-        "jetclass-small\n",
+        f"{name}\n",
         "part_s, 255,392 parameters",
         "QCD, Hbb, Hcc, Hgg, H4q, Hqql, Zqq, Wqq, Tbqq, Tbl",
         "part_dzerr, part_deta, part_dphi",
         f"{facts.training_jets:,} simulated jets",
         f"{facts.accuracy.value:.4f} ± {facts.accuracy.error:.4f} on {facts.test_jets:,} other",
-        "docs/taggers/jetclass-small.md",
+        f"docs/taggers/{name}.md",
     ):
         assert text in shown
     assert max(map(len, shown.splitlines())) <= 80

@@ -315,7 +315,7 @@ def test_masks_depend_on_seed_batch_and_jets():
     again = objective_for(network).train()
     assert [torch.equal(again.run(network, batch)[ROWS], mask) for mask in masks] == [True] * 3
     again.seed += 1
-    again.num_batches.zero_()
+    again.num_batches = 0
     assert not torch.equal(again.run(network, batch)[ROWS], masks[0])
     validated = [objective.eval().run(network, batch)[ROWS] for _ in range(2)]
     assert torch.equal(validated[0], validated[1])

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from jets import write_jets
 from partt.data import jet_batch
+from partt.data.config.data_config import load_data_config
 from partt.data.jet_batch import JetBatch, ParticleClasses
 from partt.data.reading.batches import training_batches
 from partt.jet_inputs import sender
@@ -25,13 +26,17 @@ from partt.model.tasks import Task
 from partt.training.averaging import new_average
 from partt.training.distributed import World
 from partt.training.learner import LossOfBatch, make_learner, restore, snapshot, take_step
+from partt.training.objectives import masked_flow, masking
 from partt.training.objectives.classification import Classification
 from partt.training.objectives.distillation import Distillation
+from partt.training.objectives.masked_flow import MaskedFlow
+from partt.training.objectives.masked_particles import MaskedParticles
 from partt.training.objectives.particle_classification import ParticleClassification
+from partt.training.objectives.particle_targets import particle_targets
 from partt.training.objectives.regression import Regression
 from partt.training.objectives.sum_of_tasks import SumOfTasks, Term
 from partt.training.optimizers import make_optimizer, trained_backbone
-from partt.training.recipe import OptimizerChoice
+from partt.training.recipe import MaskedParticlesChoice, OptimizerChoice
 from small_networks import ALL, jets_for, small_network
 from training_jobs import tiny_job
 
@@ -59,7 +64,8 @@ def transfers_are_allowed(monkeypatch):
 
         return moved
 
-    monkeypatch.setattr(jet_batch, "sender", unwatched)
+    for module in (jet_batch, masking, masked_flow):
+        monkeypatch.setattr(module, "sender", unwatched)
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +175,20 @@ def test_objectives(learner, name):
     with torch.inference_mode(), OneDevice():
         measured = objective.eval().measure(network.eval(), batch_of(case).to(META))
     assert {total.device for total in measured.sums.values()} == {META}
+
+
+@pytest.mark.parametrize("kind", [MaskedParticles, MaskedFlow])
+def test_masked_particles(learner, kind):
+    case = "part, pf sv"
+    choice = MaskedParticlesChoice.model_validate({"decoder": {"width": 16, "num_heads": 4, "num_blocks": 1}})
+    objective = kind(particle_targets(load_data_config("jetclass_full")), choice)
+    template = small_network(case, trim=True, num_blocks=1)
+    network = Network(template.name, template.backbone, batch_of(case).inputs.shape, {}).float()
+    on_meta = learner_of(learner, network, objective)
+    take_steps(on_meta, case)
+    with torch.inference_mode(), OneDevice():
+        measured = objective.eval().measure(network.eval(), batch_of(case).to(META))
+    assert {total.device for total in [*measured.sums.values(), *measured.values.values()]} == {META}
 
 
 @pytest.mark.parametrize("optimizer", ["ranger", "adam", "adamw", "sgd"])

@@ -4,6 +4,7 @@ Files are read chunk by chunk. Parsing a tree or decoding a row group again for 
 longer than reading the chunk.
 """
 
+import atexit
 import os
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -57,9 +58,16 @@ class FileCache:
             _, oldest = self.open_trees.popitem(last=False)
             oldest.file.close()
 
+    def close_open_trees(self) -> None:
+        """Close the trees that this process has opened."""
+        for key in [key for key in self.open_trees if key[0] == os.getpid()]:
+            self.open_trees.pop(key).file.close()
+
 
 def _open_tree_key(parsed: ParsedTree) -> tuple[Hashable, ...]:
     return os.getpid(), parsed.info.url, parsed.info.tree, parsed.stamp
 
 
 FILE_CACHE = FileCache()  # the one of this process
+# uproot's files wait for their threads when they are deleted: for ever, while Python 3.13 shuts down
+atexit.register(FILE_CACHE.close_open_trees)

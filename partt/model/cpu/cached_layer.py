@@ -14,7 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from partt.model.cpu.padded_linear import is_faster, padded_rows, product
+
 ROWS_IN_CACHE = 4096
+GELU_STEP = 1024  # rows
 
 
 def norm_gelu_linear(x: Tensor, norm: nn.BatchNorm1d, linear: nn.Linear) -> Tensor:
@@ -27,6 +30,19 @@ def norm_gelu_linear(x: Tensor, norm: nn.BatchNorm1d, linear: nn.Linear) -> Tens
         x, mean, torch.rsqrt(variance + norm.eps), norm.weight, norm.bias, linear.weight, bias
     )
     return y
+
+
+def gelu(x: Tensor) -> Tensor:
+    """Return the GELU of x (N, C), computed on padded rows: oneDNN compiles a kernel for every new size."""
+    return functional.gelu(padded_rows(x, GELU_STEP))[: len(x)] if x.is_cpu else functional.gelu(x)
+
+
+def _gelu_backward(grad: Tensor, x: Tensor, out: Tensor) -> None:
+    if len(x) % GELU_STEP == 0:
+        torch.ops.aten.gelu_backward.grad_input(grad, x, grad_input=out)
+        return
+    padded = torch.ops.aten.gelu_backward(padded_rows(grad, GELU_STEP), padded_rows(x, GELU_STEP))
+    out.copy_(padded[: len(x)])
 
 
 def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,7 +80,11 @@ class _NormGeluLinear(torch.autograd.Function):
         offset = shift - mean * slope
         y = x.new_empty(len(x), len(bias))
         for rows, out in _chunks(x, y):
-            torch.addmm(bias, functional.gelu(torch.addcmul(offset, rows, slope)), weight.T, out=out)
+            active = gelu(torch.addcmul(offset, rows, slope))
+            if _by_onednn(rows, weight):
+                out.copy_(product(active, weight, bias))
+            else:
+                torch.addmm(bias, active, weight.T, out=out)
         return y
 
     @staticmethod
@@ -77,9 +97,14 @@ class _NormGeluLinear(torch.autograd.Function):
         for rows, grad_rows, grad_out in _chunks(x, grad_y, grad_x):
             centred = rows - mean
             z = torch.addcmul(shift, centred, slope)
-            grad_weight.addmm_(grad_rows.T, functional.gelu(z))
             grad_bias += grad_rows.sum(0)
-            torch.ops.aten.gelu_backward.grad_input(grad_rows @ weight, z, grad_input=grad_out)
+            if _by_onednn(rows, weight):
+                grad_weight += product(grad_rows.T, gelu(z).T)
+                grad_active = product(grad_rows, weight.T)
+            else:
+                grad_weight.addmm_(grad_rows.T, gelu(z))
+                grad_active = grad_rows @ weight
+            _gelu_backward(grad_active, z, grad_out)
             grad_shift += grad_out.sum(0)
             grad_slope += centred.mul_(grad_out).sum(0)
         # grad_x holds the gradient of z. That of x also flows through mean and sigma:
@@ -90,6 +115,11 @@ class _NormGeluLinear(torch.autograd.Function):
             grad_rows.mul_(slope).addcmul_(rows, tilt, value=-1).add_(constant)
         grad_scale = grad_slope * inverse_sigma
         return grad_x, None, None, grad_scale, grad_shift, grad_weight, grad_bias
+
+
+def _by_onednn(rows: Tensor, weight: Tensor) -> bool:
+    """Return whether oneDNN is faster: for full chunks, whose size repeats."""
+    return len(rows) == ROWS_IN_CACHE and is_faster(rows, weight, min_width=64)
 
 
 def _chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:

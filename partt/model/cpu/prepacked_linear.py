@@ -16,6 +16,8 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
+from partt.model.cpu.padded_linear import linear
+
 MIN_ROWS = 896  # of groups of up to 1024; smaller ones are remainders of varying size
 MIN_WIDTH = 128  # with 64 columns it was slower
 
@@ -37,6 +39,8 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (..., D) from x (..., C)."""
+        if self.training and torch.is_grad_enabled():
+            return linear(x, self.weight, self.bias)
         weights: dict[Linear, Tensor] | None = getattr(_this_thread, "weights", None)
         if weights is None or not self._is_faster_prepacked(x):
             return super().forward(x)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from partt.jet_inputs import sender
 from partt.model.network import Outputs
 from partt.training.objectives.masked_particles import TYPES, VALUES, MaskedParticles
 from partt.training.objectives.masking import MaskedJets
@@ -61,9 +62,10 @@ class MaskedFlow(MaskedParticles):
     def _questions(
         self, masked: MaskedJets, features: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, Outputs]:
-        num_jets, hidden = masked.layout.num_jets, features[masked.rows]
-        time = torch.randn(num_jets, generator=generator).sigmoid().to(hidden)[masked.jets]
-        noise = torch.randn(len(hidden), self.targets.num_outputs, generator=generator).to(hidden)
+        hidden, send = features[masked.rows], sender(features.device)
+        time = torch.randn(masked.layout.num_jets, generator=generator).sigmoid().to(hidden.dtype)
+        noise = torch.randn(len(hidden), self.targets.num_outputs, generator=generator).to(hidden.dtype)
+        time, noise = send(time)[masked.jets], send(noise)
         start = self._start(hidden, noise)
         return self.ask(torch.lerp(start, noise, time[:, None]), time), {NOISE: noise}
 

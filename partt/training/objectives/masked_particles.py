@@ -59,10 +59,8 @@ class MaskedParticles(Objective):
         metrics = (LOSS, FEATURE_LOSS, TYPE_ACCURACY) if targets.names and targets.num_types else (LOSS,)
         self.training_metrics = metrics
         self.validation_metrics = (*metrics, PROBE_ACCURACY)
-        self.seed: Tensor
-        self.num_batches: Tensor
-        self.register_buffer("seed", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("num_batches", torch.zeros((), dtype=torch.int64))  # of training
+        self.seed = 0  # of the masks, which are drawn on the host
+        self.num_batches = 0  # of training
         self.decoder, self.ask, self.answer = nn.Module(), nn.Module(), nn.Module()  # `prepare` makes them
 
     def prepare(self, network: Network) -> None:
@@ -72,11 +70,18 @@ class MaskedParticles(Objective):
                 f"masked_particles: the network {network.name} has no tokens of particles; part, part_s and "
                 "slim_s have them"
             )
-        self.seed.random_()
-        self.num_batches.zero_()
+        self.seed, self.num_batches = int(torch.zeros((), dtype=torch.int64).random_()), 0
         self.decoder = ParticleDecoder(network.backbone, self.choice.decoder)
         self.ask = self._new_ask(self.choice.decoder.width)
         self.answer = nn.Linear(self.choice.decoder.width, self.targets.num_outputs)
+
+    def get_extra_state(self) -> Tensor:
+        """Return seed and number of batches, for checkpoints."""
+        return torch.tensor([self.seed, self.num_batches])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Restore seed and number of batches."""
+        self.seed, self.num_batches = state.tolist()
 
     def _new_ask(self, width: int) -> nn.Module:
         """Return the layers that make questions."""
@@ -104,9 +109,9 @@ class MaskedParticles(Objective):
         """Return random numbers for a batch: those of validation are always the same for the same jets."""
         if self.training:
             self.num_batches += 1
-        number = int(self.num_batches) if self.training else 0
+        number = self.num_batches if self.training else 0
         jet = [int(batch.source_file[0]), int(batch.source_entry[0])]  # other processes have other jets
-        state = np.random.SeedSequence([int(self.seed), number, *jet]).generate_state(1, np.uint64)
+        state = np.random.SeedSequence([self.seed, number, *jet]).generate_state(1, np.uint64)
         return torch.Generator().manual_seed(int(state[0]))
 
     def losses(self, outputs: Outputs, batch: JetBatch) -> Losses:

@@ -12,6 +12,7 @@ from torch import Tensor
 from partt.data.column_meanings import CHARGE, DISPLACEMENTS, FLAG, TYPES, ends_in, meaning_of
 from partt.data.config.data_config import DataConfig, InputVariable
 from partt.errors import ConfigError
+from partt.model.device_numbers import numbers_like
 
 ABOVE = 1e-3  # a flag that is set, or a charge
 
@@ -45,21 +46,24 @@ class ParticleTargets:
 
     def values(self, features: Tensor) -> Tensor:
         """Return the numbers to learn (M, K), of order 1, from features (M, F)."""
-        return features[:, list(self.numbers)] / features.new_tensor(self.scales)
+        if not self.numbers:
+            return features[:, :0]
+        columns = torch.stack([features[:, number] for number in self.numbers], dim=1)
+        return columns / numbers_like(features, self.scales)
 
     def counts(self, features: Tensor) -> Tensor:
         """Return which of these numbers count (M, K)."""
         counted = torch.ones(len(features), len(self.numbers), dtype=torch.bool, device=features.device)
-        if self.charge is None:
+        if self.charge is None or not self.numbers:
             return counted
-        is_displacement = torch.tensor(self.displacements, dtype=torch.bool, device=features.device)
+        is_displacement = numbers_like(features, self.displacements).bool()
         return counted & ~(is_displacement & (_raw(features, self.charge).abs() < ABOVE)[:, None])
 
     def types(self, features: Tensor) -> Tensor:
         """Return the types (M,), from 0 to `num_types` - 1."""
         types = torch.full((len(features),), len(self.flags), device=features.device)
         for number, flag in reversed(list(enumerate(self.flags))):
-            types[_raw(features, flag) > ABOVE] = number
+            types = types.masked_fill(_raw(features, flag) > ABOVE, number)
         if self.charge is None:
             return types
         charges = _raw(features, self.charge)
