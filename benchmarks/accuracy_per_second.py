@@ -41,6 +41,7 @@ CLASSES = ("QCD", "Hbb", "Hcc", "Hgg", "H4q", "Hqql", "Zqq", "Wqq", "Tbqq", "Tbl
 EFFICIENCIES = {"Hqql": 0.99, "Tbl": 0.995}  # of the signal; others 0.5
 SHIPPED = ("jetclass-small", "jetclass-200k")
 NUM_REPLICAS = 200
+SPEEDS, TICKS = (150, 40_000), (200, 500, 1000, 2000, 5000, 10_000)  # of the figure, in jets/s
 COMMON = ("batch_size=128", "jets_per_epoch=20000")
 ONE_CYCLE = ("optimizer.weight_decay=0.01", "schedule.rise_fraction=0.3", "schedule.final_factor=0.01")
 
@@ -331,7 +332,7 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
     published = results["published"]
     slowest = results["weaver_part"]
     with house_style():
-        figure = Figure(figsize=(15, 5.2), layout="constrained")
+        figure = Figure(figsize=(16, 5.2), layout="constrained")
         axes = figure.subplots(1, 3)
         for number, (name, found) in enumerate(networks.items()):
             fast, single = (found["jets_per_second"][str(size)] for size in (NUM_JETS, 1))
@@ -354,8 +355,9 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
             "published accuracy, 100 M jets",
         )
         for axis, title in zip(axes, titles, strict=True):
-            axis.set(xscale="log", xlabel="jets/s, one thread", title=title)
-            axis.margins(x=0.2)
+            axis.set(xscale="log", xlabel="jets/s, one thread", xlim=SPEEDS, title=title)
+            axis.set_xticks(TICKS, [f"{speed:,}" for speed in TICKS])
+            axis.minorticks_off()
             for best, style in (
                 (max(slowest["torch"].values()), ":"),
                 (max(slowest["its ONNX export"].values()), "--"),
