@@ -278,7 +278,7 @@ def _start(trainer: str, folder: Path, options: argparse.Namespace) -> "subproce
 def _ended(child: "subprocess.Popen[str]") -> Seconds:
     output, errors = child.communicate()
     if child.returncode:
-        sys.exit(errors)
+        sys.exit(errors or f"a training ended with exit code {child.returncode}")
     seconds: Seconds = json.loads(output.splitlines()[-1])
     return seconds
 
