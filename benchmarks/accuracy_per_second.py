@@ -13,8 +13,8 @@ The students have part_xs's settings and jets, and learn the scores of a teacher
 three part_s of this benchmark, or of the best tagger that partt ships (trained on ten times as many jets).
 
 Rejections are those of the results table: QCD jets at 50 % of each signal (Hqql 99 %, Tbl 99.5 %); the mean
-is geometric, and where no QCD jet passes, one is counted. Errors are bootstrapped over test jets. Differences
-are paired: both networks see the same jets.
+is geometric, and where no QCD jet passes, one is counted. Errors are those of the test jets: binomial for
+accuracies, bootstrapped for rejections. Differences are paired: both networks see the same jets.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The large sample: 256 200 simulated jets to train and 65 500 others to choose and test, with vertices and generator truth.
+# The large sample: 246 200 simulated jets to train and 66 900 others to choose and test, with vertices and generator truth.
 # usage: benchmarks/large_sample.sh [FOLDER] [WORKERS] [SET ...]    (default: /work/samples/large, one process, all sets)
-# If interrupted, rerun the same command: complete files are kept. Two processes on two cores made 104 to 170 jets/s.
+# If interrupted, rerun the same command: complete files are kept. Two processes made 104 to 170 jets/s on two idle cores.
 # Files have 2000 jets of one class, made in turn, so that whatever is complete has all classes.
 set -euo pipefail
 folder=${1:-/work/samples/large}
