@@ -1,22 +1,22 @@
 """Log of a run: metrics.jsonl and TensorBoard events."""
 
 import json
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from typing import Any, Self
-
-from torch.utils.tensorboard import SummaryWriter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from partt.atomic_files import write_text
 from partt.errors import OutputError
 from partt.jobs.metrics_file import read_metrics
 from partt.training.run_folder import RunFolder
 from partt.training.state import RunState
+from partt.training.tensorboard_events import TensorboardFile
 
 Values = Mapping[str, Any]
 
 
-class MetricsLog(AbstractContextManager["MetricsLog"]):
+class MetricsLog:
     """Appends to the log of a run; lines after the state to resume from are removed, to be written again."""
 
     def __init__(self, folder: RunFolder, state: RunState) -> None:
@@ -28,26 +28,21 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
         ]
         write_text(folder.metrics, "".join(f"{json.dumps(line)}\n" for line in kept))
         self._path = folder.metrics
-        try:
-            self._events = SummaryWriter(str(folder.tensorboard), purge_step=first_step + 1)
-        except OSError as error:
-            raise OutputError(f"cannot write {folder.tensorboard}: {error.strerror or error}") from error
+        with _errors_naming(folder.tensorboard):
+            self._events = TensorboardFile(folder.tensorboard, first_step + 1)
 
     def write(self, kind: str, step: int, values: Values) -> None:
         """Append a line to metrics.jsonl, and its numbers to TensorBoard's events."""
-        try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
-            for name, value in values.items():
-                if isinstance(value, float):
-                    self._events.add_scalar(f"{kind}/{name}", value, step)
-            if kind == "epoch":
-                self._events.flush()
-        except OSError as error:
-            raise OutputError(f"cannot write {self._path}: {error.strerror or error}") from error
+        with _errors_naming(self._path), self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
+        numbers = {f"{kind}/{name}": each for name, each in values.items() if isinstance(each, float)}
+        with _errors_naming(self._events.path):
+            self._events.write(step, numbers)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._events.close()
+@contextmanager
+def _errors_naming(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
