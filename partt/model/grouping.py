@@ -97,6 +97,12 @@ def jet_of_row(offsets: Tensor, num_rows: int | None = None) -> Tensor:
     return jets.repeat_interleave(lengths, output_size=num_rows)
 
 
+def sum_over_jets(x: Tensor, offsets: Tensor) -> Tensor:
+    """Return the sum (B, ...) over each jet's rows of x (T, ...)."""
+    sums = torch.zeros(len(offsets) - 1, *x.shape[1:], dtype=x.dtype, device=x.device)
+    return sums.index_add(0, jet_of_row(offsets, len(x)), x)
+
+
 def _cut(sorted_lengths: list[int], size: GroupSize, min_length: int) -> list[tuple[int, int]]:
     """Return (start, end) of every group, from the longest jets down."""
     cuts = []

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from partt.atomic_files import atomic_path, write_text
-from partt.errors import DataError
+from partt.errors import DataError, ParttError
 from partt.model.state_dicts import renamed_from_format_1, with_prefix, without_prefix
+from partt.regular_files import read_json, require_regular
 
 FORMAT_VERSION = 2
 
@@ -105,10 +106,11 @@ def _complete(folder: Path) -> list[Path]:
 
 def _load(path: Path) -> Checkpoint:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
+        require_regular(path.with_suffix(".pt"))
         contents = path.with_suffix(".pt").read_bytes()
-        version, sha256 = values.pop("format_version"), values.pop("sha256")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        version, sha256 = int(values.pop("format_version")), values.pop("sha256")
+    except (ParttError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(f"the checkpoint {path} is damaged: {error}") from error
     if version > FORMAT_VERSION:
         raise DataError(f"the checkpoint {path} was written by a newer partt")

@@ -65,10 +65,10 @@ class World:
         distributed.all_gather_object(items, item)
         return items
 
-    def broadcast_buffers(self, network: nn.Module) -> None:
-        """Copy the buffers (running statistics of BatchNorm) of the first process to all others."""
+    def broadcast_buffers(self, module: nn.Module) -> None:
+        """Copy the buffers (running statistics) of the first process to all others."""
         if self.size > 1:
-            for buffer in network.buffers():
+            for buffer in module.buffers():
                 distributed.broadcast(buffer, src=0)
 
 
@@ -84,11 +84,11 @@ def world_from_environment() -> World:
 @contextmanager
 def connected(world: World, device: torch.device) -> Iterator[None]:
     """Process group as a context manager: NCCL between GPUs, gloo otherwise; inside another, the same."""
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # otherwise some of its work uses memory of the first GPU, too
     if world.size == 1 or distributed.is_initialized():
         yield
         return
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
     meeting = os.environ.get(MEETING_FILE)  # torchrun's processes meet at MASTER_ADDR and MASTER_PORT
     try:
         distributed.init_process_group(

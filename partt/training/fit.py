@@ -1,7 +1,6 @@
 """The training loop: a job -> a run folder."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -118,11 +117,10 @@ def fit(
         for text in lr_notices(learner.network, job.recipe.optimizer):
             report(Notice(text))
         report(_started(learner, steps, state, size))
-    # torch may report a dead reader while the log is being closed, too
-    with dead_readers_reported(), MetricsLog(folder, state) if world.is_first else nullcontext() as log:
-        run = _Run(job, learner, steps, folder, machine, log, jets, domain, report, should_stop)
-        with memory_errors_explained(_memory_advice(job.recipe, steps)):
-            state, stopped = _train(run, state)
+    log = MetricsLog(folder, state) if world.is_first else None
+    run = _Run(job, learner, steps, folder, machine, log, jets, domain, report, should_stop)
+    with dead_readers_reported(), memory_errors_explained(_memory_advice(job.recipe, steps)):
+        state, stopped = _train(run, state)
     if world.is_first and not stopped:
         draw_curves(read_metrics(folder.metrics, "epoch"), folder.curves)
     report(Ended(stopped, state.step, job.metric.name, state.best_value, state.best_epoch, folder.tagger))
@@ -264,7 +262,7 @@ def _validate(run: _Run) -> tuple[MetricValues, int] | None:
         should_stop=run.should_stop_waiting,
     )
     result = run.learner.result
-    machine.world.broadcast_buffers(result.network)
+    machine.world.broadcast_buffers(result)
     try:
         return validate(
             result.network, result.objective, _counted(run, batches), machine.world, run.should_stop

@@ -163,6 +163,8 @@ def open_job(
     soft labels, which the objective of the recipe then learns.
     """
     if teacher is not None:
+        if recipe.masked_particles is not None:
+            raise ConfigError("--teacher: masked_particles learns from the jets alone; remove one of the two")
         recipe = recipe.replace(distillation=recipe.distillation or DistillationChoice())
     elif recipe.distillation is not None:
         raise ConfigError("distillation: there is no teacher; give one with --teacher, or remove this key")

@@ -130,7 +130,9 @@ class FineTuning(Record):
     catch_up_steps: NumSteps = 0
     """steps after these in which the learning rate of the backbone rises linearly to its own"""
     standardisation: Literal["tagger", "config"] = "tagger"
-    """centre, scale and limits of the inputs: those of the tagger to start from, or of the data config"""
+    """centre, scale and limits of the inputs, and settings of the network that change what its weights mean,
+    but not their shapes, such as frame and momentum_unit: those of the tagger to start from (tagger), or of
+    data config and recipe (config)"""
 
 
 class EmaChoice(Record):
@@ -175,6 +177,9 @@ class MaskedParticlesChoice(Record):
     type_weight: NonNegativeFloat = 0.3
     """of the loss of the particle types, which features such as part_charge and part_isMuon tell, relative to
     that of the other features"""
+    observables_weight: NonNegativeFloat = 10.0
+    """of the loss of the observables of the whole jet (mass, energy correlations, ...), which its embedding
+    must give, too; 0: they are not learned"""
     scales: Mapping[str, PositiveFloat] | None = None
     """feature -> number that it is divided by; null: standard deviations of some training jets"""
     decoder: DecoderChoice = DecoderChoice()

@@ -8,6 +8,7 @@ from jets import write_jets
 from partt.errors import ConfigError
 from partt.jobs.devices import choose_device
 from partt.model.network import Network
+from partt.training.distributed import World, connected
 from small_networks import make_tagger, variables_of
 from training_jobs import run_job, tiny_job
 
@@ -33,6 +34,15 @@ def test_a_numbered_gpu(four_gpus):
         choose_device("cuda:1", 2)
     with pytest.raises(ConfigError, match="cuda:7: torch finds 4 GPUs"):
         choose_device("cuda:7")
+
+
+@pytest.mark.parametrize(("name", "chosen"), [("cuda:1", [1]), ("cuda", []), ("cpu", [])])
+def test_a_numbered_gpu_is_the_current_one(four_gpus, monkeypatch, name, chosen):
+    """Whatever torch puts on "the" GPU, such as the thread that pins memory, leaves the first one alone."""
+    found = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: found.append(device.index))
+    with connected(World(), choose_device(name)):
+        assert found == chosen
 
 
 @pytest.fixture

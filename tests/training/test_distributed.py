@@ -80,13 +80,19 @@ def test_two_processes_compute_the_gradient_of_the_whole_batch(jet_file, tmp_pat
             torch.testing.assert_close(one[name], two[name], rtol=1e-3, atol=1e-5)
 
 
+def assert_two_processes_resume_exactly(job, folder, stops):
+    """Train at once, and stopped after each of some steps; all must leave the same run."""
+    assert run_two(job, folder / "whole") == [0, 0]
+    for step in stops:
+        parts = folder / f"stopped after {step}"
+        # the second process alone is told to stop: both stop after the same step
+        assert run_two(job, parts, stop_at=step) == [75, 75]
+        assert run_two(job, parts, resume=True) == [0, 0]
+        assert_same_run(parts, folder / "whole")
+
+
 def test_resuming_two_processes_is_exact(jet_file, tmp_path):
-    job = tiny_job(jet_file, epochs=2, accumulate=2)
-    assert run_two(job, tmp_path / "whole") == [0, 0]
-    # the second process alone is told to stop: both stop after the same step
-    assert run_two(job, tmp_path / "parts", stop_at=4) == [75, 75]
-    assert run_two(job, tmp_path / "parts", resume=True) == [0, 0]
-    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+    assert_two_processes_resume_exactly(tiny_job(jet_file, epochs=2, accumulate=2), tmp_path, stops=[4])
 
 
 def test_shares_are_equal_although_jets_do_not_divide(jet_file):

@@ -7,7 +7,7 @@ import pytest
 import torch
 import uproot
 import yaml
-from test_distributed import run_two
+from test_distributed import assert_two_processes_resume_exactly
 from test_fit import assert_same_run, metrics_of, tensors_of
 
 import partt
@@ -28,13 +28,14 @@ from partt.tagger.loading import load_tagger, load_torch_tagger
 from partt.training.distributed import World
 from partt.training.job import ReadingOptions, open_job
 from partt.training.learner import make_learner
+from partt.training.objectives.jet_observables import num_observables
 from partt.training.objectives.linear_probe import linear_layer, probe_accuracy
 from partt.training.objectives.masked_flow import NOISE, MaskedFlow
-from partt.training.objectives.masked_particles import ROWS, TYPES, VALUES, MaskedParticles
+from partt.training.objectives.masked_particles import OBSERVABLES, ROWS, TYPES, VALUES, MaskedParticles
 from partt.training.objectives.masking import draw_rows, masked_jets
 from partt.training.objectives.particle_targets import fitted_scales, particle_targets
 from partt.training.recipe import MaskedParticlesChoice
-from small_networks import jets_for, packed_jets, small_network, with_particles
+from small_networks import jets_for, make_tagger, packed_jets, small_network, with_particles
 from training_jobs import run_job, stop_after, tiny_recipe
 
 LENGTHS = [4, 0, 7, 1, 30, 10]
@@ -289,6 +290,52 @@ def test_the_loss_by_hand():
     assert validated == pytest.approx(expected, rel=1e-5)
 
 
+def objective_with_observables(network, kind=MaskedParticles, **choice) -> MaskedParticles:
+    torch.manual_seed(5)
+    config = load_data_config("jetclass_full")
+    chosen = MaskedParticlesChoice.model_validate({**CHOICE, **choice})
+    count = num_observables(packed_jets([1]).shape.collections["pf"])
+    objective = kind(particle_targets(config), chosen, config.main.length, count)
+    objective.prepare(network)
+    return objective
+
+
+@pytest.mark.parametrize("kind", [MaskedParticles, MaskedFlow])
+def test_the_loss_of_observables_is_added(kind):
+    network = small_network().float()
+    inputs = packed_jets(LENGTHS, dtype=torch.float32)
+    weights = torch.tensor([0.5, 1.0, 2.0, 1.0, 1.5, 0.7])
+    batch = batch_of(inputs, weights=weights)
+    without = objective_with_observables(network, kind, observables_weight=0.0)
+    assert without.observe is None
+    objective = objective_with_observables(network, kind, observables_weight=3.0)
+    outputs = objective.run(network, batch)
+    of_particles = without.losses({name: outputs[name] for name in outputs if name != OBSERVABLES}, batch)
+    distances = outputs[OBSERVABLES].detach()
+    counted = [0, 2, 3, 4, 5]  # with particles
+    of_jets = float((distances * weights)[counted].sum() / weights[counted].sum())
+    found = objective.losses(outputs, batch)
+    assert found.loss.item() == pytest.approx(of_particles.loss.item() + 3 * of_jets, rel=1e-5)
+    values = objective.training_values({name: float(total) for name, total in found.sums.items()}, 6)
+    assert values["observables_loss"] == pytest.approx(of_jets, rel=1e-5)
+    assert "observables_loss" in {metric.name for metric in objective.validation_metrics}
+
+
+def test_masked_particles_reach_the_loss_as_targets_only():
+    """Embeddings that give the observables depend on nothing of the masked particles."""
+    network, inputs = small_network().float(), packed_jets(LENGTHS, dtype=torch.float32)
+    objective = objective_with_observables(network)
+    features = inputs.main.features.clone().requires_grad_()
+    outputs = objective.eval().run(network.eval(), batch_of(with_particles(inputs, features=features)))
+    outputs[OBSERVABLES].sum().backward()
+    mask = mask_of(outputs[ROWS], sum(LENGTHS))
+    assert (features.grad[mask] == 0).all()
+    assert (features.grad[~mask] != 0).any(dim=1).all()
+    changed = torch.where(mask[:, None], inputs.main.features + 1, inputs.main.features)
+    again = objective.run(network, batch_of(with_particles(inputs, features=changed)))
+    assert not torch.equal(again[OBSERVABLES], outputs[OBSERVABLES])
+
+
 @pytest.mark.parametrize("lengths", [[1, 1, 0], [0, 0], [3, 1]])
 def test_jets_with_too_few_particles_add_nothing(lengths):
     network, inputs = small_network().train(), packed_jets(lengths)
@@ -304,6 +351,25 @@ def test_jets_with_too_few_particles_add_nothing(lengths):
         pytest.raises(DataError, match="0.3 masks no particle of the validation jets"),
     ):
         objective.validation_values(objective.eval().measure(network.eval(), batch_of(inputs)))
+
+
+@pytest.mark.parametrize("lengths", [[0, 0], [0, 1, 0]])
+def test_observables_of_jets_with_too_few_particles(lengths):
+    """A batch without particles changes no statistics; one of a single particle is all that they know."""
+    network, inputs = small_network().float().train(), packed_jets(lengths, dtype=torch.float32)
+    objective = objective_with_observables(network).train()
+    objective(network, batch_of(packed_jets([5, 1, 30], dtype=torch.float32)))
+    before = {name: buffer.clone() for name, buffer in objective.observe.named_buffers()}
+    found = objective(network, batch_of(inputs))
+    found.loss.backward()
+    assert found.loss.isfinite()
+    assert (found.loss.item() == 0) == (not any(lengths))
+    gradients = [parameter.grad for parameter in objective.observe.parameters()]
+    assert all(gradient.isfinite().all() for gradient in gradients)  # processes exchange all gradients
+    assert float(objective.observe.num_jets) == 3 + sum(lengths)
+    for name, buffer in objective.observe.named_buffers():
+        assert buffer.isfinite().all(), name
+        assert any(lengths) or torch.allclose(buffer, before[name], rtol=1e-6), name
 
 
 def test_masks_depend_on_seed_batch_and_jets():
@@ -388,7 +454,7 @@ def test_the_loss_of_a_velocity_by_hand():
 
 
 def test_a_run_with_flow_matching_resumes_exactly(unlabelled_file, tmp_path):
-    choice = {"masked_particles": {"objective": "flow_matching", **CHOICE}, "jets_per_epoch": 64}
+    choice = {"masked_particles": {"objective": "flow_matching", **CHOICE}, "jets_per_epoch": 64, "ema": {}}
     job = masked_job(unlabelled_file, data_config="jetclass_kin", **choice)  # no types, no charge
     run_job(job, tmp_path / "whole")
     assert run_job(job, tmp_path / "parts", should_stop=stop_after(3)).stopped
@@ -434,10 +500,11 @@ QUICK = {
 }
 
 
-def masked_job(file, config=None, reading=None, **changes):
+def masked_job(file, config=None, reading=None, teacher=None, **changes):
     recipe = tiny_recipe(**{**QUICK, **changes})
     config = config or load_data_config(recipe.data_config)
-    return open_job(recipe, config, [InputFile("", str(file))], 0.25, seed=7, reading=reading)
+    files = [InputFile("", str(file))]
+    return open_job(recipe, config, files, 0.25, seed=7, reading=reading, teacher=teacher)
 
 
 def without_labels(jets):
@@ -491,11 +558,9 @@ def test_the_run_resumes_exactly(unlabelled_file, run, tmp_path):
 
 
 def test_two_processes_resume_exactly(unlabelled_file, tmp_path):
+    """Also from the end of an epoch, where both then validate with the statistics of the first one."""
     job = masked_job(unlabelled_file, epochs=1, jets_per_epoch=128)
-    assert run_two(job, tmp_path / "whole") == [0, 0]
-    assert run_two(job, tmp_path / "parts", stop_at=2) == [75, 75]
-    assert run_two(job, tmp_path / "parts", resume=True) == [0, 0]
-    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+    assert_two_processes_resume_exactly(job, tmp_path, stops=[2, 4])
 
 
 def test_a_jet_that_is_not_finite_never_gets_in(tmp_path):
@@ -537,6 +602,12 @@ def test_other_layouts_and_configs_without_labels(layout, tmp_path):
 def test_keys_that_do_not_fit(changes, message):
     with pytest.raises(ValueError, match=message):
         tiny_recipe(**{**QUICK, **changes})
+
+
+def test_a_teacher_has_nothing_to_say(unlabelled_file):
+    teacher = make_tagger("pfn", "jetclass_full")
+    with pytest.raises(ConfigError, match="--teacher: masked_particles learns from the jets alone"):
+        masked_job(unlabelled_file, teacher=teacher)
 
 
 def test_a_network_without_tokens_stops_before_the_run(unlabelled_file, tmp_path):

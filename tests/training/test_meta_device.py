@@ -29,8 +29,9 @@ from partt.training.learner import LossOfBatch, make_learner, restore, snapshot,
 from partt.training.objectives import masked_flow, masking
 from partt.training.objectives.classification import Classification
 from partt.training.objectives.distillation import Distillation
+from partt.training.objectives.jet_observables import num_observables
 from partt.training.objectives.masked_flow import MaskedFlow
-from partt.training.objectives.masked_particles import MaskedParticles
+from partt.training.objectives.masked_particles import OF_OBSERVABLES, MaskedParticles
 from partt.training.objectives.particle_classification import ParticleClassification
 from partt.training.objectives.particle_targets import particle_targets
 from partt.training.objectives.regression import Regression
@@ -181,13 +182,16 @@ def test_objectives(learner, name):
 def test_masked_particles(learner, kind):
     case = "part, pf sv"
     choice = MaskedParticlesChoice.model_validate({"decoder": {"width": 16, "num_heads": 4, "num_blocks": 1}})
-    objective = kind(particle_targets(load_data_config("jetclass_full")), choice)
+    observed = num_observables(batch_of(case).inputs.shape.collections["pf"])
+    targets = particle_targets(load_data_config("jetclass_full"))
+    objective = kind(targets, choice, num_observables=observed)
     template = small_network(case, trim=True, num_blocks=1)
     network = Network(template.name, template.backbone, batch_of(case).inputs.shape, {}).float()
-    on_meta = learner_of(learner, network, objective)
+    on_meta = learner_of(learner, network, objective, averages=True)
     take_steps(on_meta, case)
     with torch.inference_mode(), OneDevice():
         measured = objective.eval().measure(network.eval(), batch_of(case).to(META))
+    assert OF_OBSERVABLES in measured.sums
     assert {total.device for total in [*measured.sums.values(), *measured.values.values()]} == {META}
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from test_distributed import run_two
+from test_distributed import assert_two_processes_resume_exactly
 from test_fit import assert_same_run, metrics_of
 
 import partt
@@ -188,10 +188,7 @@ def test_a_tagger_of_classes_is_written_as_before(jet_file, tmp_path):
 def test_two_processes_with_targets_that_are_hardly_known(jet_file, tmp_path):
     """Most batches have no jet with a known mass, and some no particle with a known class."""
     job = job_with_tasks(jet_file, config_with_targets(mass_mask="jet_nparticles > 58"))
-    assert run_two(job, tmp_path / "whole") == [0, 0]
-    assert run_two(job, tmp_path / "parts", stop_at=4) == [75, 75]
-    assert run_two(job, tmp_path / "parts", resume=True) == [0, 0]
-    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+    assert_two_processes_resume_exactly(job, tmp_path, stops=[4])
     steps = [line for line in metrics_of(tmp_path / "whole") if line["kind"] == "train"]
     assert any(line["mass_loss"] != 0 for line in steps)
     assert any(line["far_loss"] != 0 for line in steps)

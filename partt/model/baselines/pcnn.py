@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from partt.config import Record
 from partt.jet_inputs import InputShape, JetInputs, Layout, PaddedInputs
-from partt.model.baselines.pfn import sum_over_jets
 from partt.model.config_types import Width, Widths
 from partt.model.embeddings import batch_norm
-from partt.model.grouping import jet_of_row
+from partt.model.grouping import jet_of_row, sum_over_jets
 from partt.model.heads import HeadConfig, with_head
 from partt.model.network import Backbone, Embeddings
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from partt.config import Record
 from partt.jet_inputs import InputShape, JetInputs, PaddedInputs, main_collection
 from partt.model.config_types import Widths
-from partt.model.grouping import jet_of_row
+from partt.model.grouping import sum_over_jets
 from partt.model.heads import HeadConfig
 from partt.model.network import Backbone, Embeddings
 
@@ -74,9 +74,3 @@ def mlp(num_inputs: int, widths: tuple[int, ...]) -> nn.Sequential:
     for inputs, outputs in zip((num_inputs, *widths[:-1]), widths, strict=True):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers)
-
-
-def sum_over_jets(x: Tensor, offsets: Tensor) -> Tensor:
-    """Return the sum (B, W) over each jet's rows of x (T, W)."""
-    sums = torch.zeros(len(offsets) - 1, x.shape[1], dtype=x.dtype, device=x.device)
-    return sums.index_add(0, jet_of_row(offsets, len(x)), x)

@@ -12,11 +12,9 @@ from torch.nn import functional
 
 from partt.jet_inputs import sender
 from partt.model.network import Outputs
-from partt.training.objectives.masked_particles import TYPES, VALUES, MaskedParticles
+from partt.training.objectives.masked_particles import OBSERVABLES_LOSS, TYPES, VALUES, MaskedParticles
 from partt.training.objectives.masking import MaskedJets
-from partt.training.objectives.objective import LOSS
-from partt.training.objectives.particle_targets import ParticleTargets
-from partt.training.recipe import MaskedParticlesChoice
+from partt.training.objectives.objective import Metric
 
 NOISE = "noise"  # output: (M, K + C)
 NUM_FREQUENCIES, TIME_WIDTH = 16, 32
@@ -49,12 +47,8 @@ class MaskedFlow(MaskedParticles):
     needs no rank: what is left of it says which one it is.
     """
 
-    def __init__(
-        self, targets: ParticleTargets, choice: MaskedParticlesChoice, max_particles: int | None = None
-    ) -> None:
-        super().__init__(targets, choice, max_particles)
-        self.training_metrics = (LOSS,)
-        self.validation_metrics = (LOSS, self.validation_metrics[-1])
+    def _parts(self) -> tuple[Metric, ...]:
+        return (OBSERVABLES_LOSS,) if self.has_observables else ()
 
     def _new_ask(self, width: int) -> nn.Module:
         return Questions(self.targets.num_outputs, width)

@@ -19,6 +19,7 @@ from partt.data.jet_batch import JetBatch
 from partt.errors import ConfigError, DataError
 from partt.model.grouping import jet_of_row
 from partt.model.network import Network, Outputs
+from partt.training.objectives.jet_observables import ObservablesHead
 from partt.training.objectives.linear_probe import probe_accuracy
 from partt.training.objectives.masking import MaskedJets, draw_rows, masked_jets
 from partt.training.objectives.objective import LOSS, Losses, Measurements, Metric, Objective
@@ -27,28 +28,36 @@ from partt.training.objectives.particle_targets import ParticleTargets
 from partt.training.recipe import MaskedParticlesChoice
 
 FEATURE_LOSS = Metric("feature_loss", "feature loss", "lower")
+OBSERVABLES_LOSS = Metric("observables_loss", "observables loss", "lower")
 TYPE_ACCURACY = Metric("type_accuracy", "type accuracy", "higher")
 PROBE_ACCURACY = Metric("probe_accuracy", "probe accuracy", "higher")
 ROWS, VALUES, TYPES = "rows", "values", "types"  # outputs: (M,), (M, K) and (M, C)
+OBSERVABLES = "observables"  # output: distances (B,)
 OF_VALUES, NUM_VALUES = "of values", "number of values"  # sums over numbers that count
 OF_TYPES, NUM_CORRECT, NUM_MASKED = "of types", "correct", "masked"  # sums over masked particles
+OF_OBSERVABLES, NUM_JETS = "of observables", "jets"  # sums over jets with particles
 EMBEDDINGS, LABELS = "embeddings", "labels"  # values for the probe
 MOST_RANKS = 128  # where the data config has no limit on the particles of a jet
 
 
 class MaskedParticles(Objective):
-    """L1 distance of the features of masked particles + weight x cross entropy of their types.
+    """L1 distance of features + weight x cross entropy of types + weight x distance of observables.
 
-    The decoder asks for each masked particle by its rank in pT among those of its jet. Which particles are
+    Features and types are those of masked particles, which the decoder is asked for by their rank in pT among
+    those of their jet; observables are those of the whole jet, read from its embedding. Which particles are
     masked depends on the seed, the number of batches before and the jets. In validation, the masks are always
-    the same; where jets have labels, a linear probe on the embeddings shows what the network has learned,
-    and changes nothing.
+    the same; where jets have labels, a linear probe on the embeddings shows what the network has learned, and
+    changes nothing.
     """
 
     needs_labels = False
 
     def __init__(
-        self, targets: ParticleTargets, choice: MaskedParticlesChoice, max_particles: int | None = None
+        self,
+        targets: ParticleTargets,
+        choice: MaskedParticlesChoice,
+        max_particles: int | None = None,
+        num_observables: tuple[int, int] = (0, 0),
     ) -> None:
         super().__init__()
         self.heads = {}
@@ -56,12 +65,19 @@ class MaskedParticles(Objective):
         self.choice = choice
         limit = MOST_RANKS if max_particles is None else int(choice.mask_fraction * max_particles + 1e-9)
         self.num_ranks = max(1, min(limit, MOST_RANKS))  # the particles after these share the last one
-        metrics = (LOSS, FEATURE_LOSS, TYPE_ACCURACY) if targets.names and targets.num_types else (LOSS,)
-        self.training_metrics = metrics
-        self.validation_metrics = (*metrics, PROBE_ACCURACY)
+        self.num_observables = num_observables
+        self.has_observables = bool(sum(num_observables) and choice.observables_weight)  # are learned
+        self.training_metrics = (LOSS, *self._parts())
+        self.validation_metrics = (*self.training_metrics, PROBE_ACCURACY)
         self.seed = 0  # of the masks, which are drawn on the host
         self.num_batches = 0  # of training
         self.decoder, self.ask, self.answer = nn.Module(), nn.Module(), nn.Module()  # `prepare` makes them
+        self.observe: nn.Module | None = None
+
+    def _parts(self) -> tuple[Metric, ...]:
+        """Return the metrics of the parts of the loss."""
+        of_particles = (FEATURE_LOSS, TYPE_ACCURACY) if self.targets.names and self.targets.num_types else ()
+        return (*of_particles, *([OBSERVABLES_LOSS] if self.has_observables else []))
 
     def prepare(self, network: Network) -> None:
         """Draw the seed of the masks, and make the decoder for the tokens of a network."""
@@ -74,6 +90,8 @@ class MaskedParticles(Objective):
         self.decoder = ParticleDecoder(network.backbone, self.choice.decoder)
         self.ask = self._new_ask(self.choice.decoder.width)
         self.answer = nn.Linear(self.choice.decoder.width, self.targets.num_outputs)
+        if self.has_observables:
+            self.observe = ObservablesHead(network.backbone.width, self.num_observables)
 
     def get_extra_state(self) -> Tensor:
         """Return seed and number of batches, for checkpoints."""
@@ -96,6 +114,8 @@ class MaskedParticles(Objective):
         questions, others = self._questions(masked, batch.inputs.main.features, generator)
         answers = self.answer(self.decoder(embeddings, questions, masked)).float()
         values, types = answers.split([len(self.targets.names), self.targets.num_types], dim=1)
+        if self.observe is not None:
+            others = {**others, OBSERVABLES: self.observe(embeddings.jets, batch.inputs.main)}
         return {ROWS: masked.rows, VALUES: values, TYPES: types, **others}
 
     def _questions(
@@ -144,6 +164,9 @@ class MaskedParticles(Objective):
             types = self.targets.types(features)
             sums[OF_TYPES] = (self._type_losses(outputs, types) * weights).sum()
             sums[NUM_CORRECT] = ((outputs[TYPES].argmax(dim=1) == types) * weights).sum()
+        if OBSERVABLES in outputs:
+            of_jets = batch.weights * (particles.lengths > 0)
+            sums[OF_OBSERVABLES], sums[NUM_JETS] = (outputs[OBSERVABLES] * of_jets).sum(), of_jets.sum()
         return sums
 
     def _distances(self, outputs: Outputs, features: Tensor) -> Tensor:
@@ -158,6 +181,9 @@ class MaskedParticles(Objective):
         loss = sums[OF_VALUES] / sums[NUM_VALUES].clamp(min=1)
         if OF_TYPES in sums:
             loss = loss + self.choice.type_weight * sums[OF_TYPES] / sums[NUM_MASKED].clamp(min=1)
+        if OF_OBSERVABLES in sums:
+            of_observables = sums[OF_OBSERVABLES] / sums[NUM_JETS].clamp(min=1)
+            loss = loss + self.choice.observables_weight * of_observables
         return loss
 
     def training_values(self, sums: Mapping[str, float], num_jets: int) -> dict[str, float]:
@@ -170,6 +196,8 @@ class MaskedParticles(Objective):
         values[FEATURE_LOSS.name] = float(totals[OF_VALUES] / totals[NUM_VALUES].clamp(min=1))
         if NUM_CORRECT in totals:
             values[TYPE_ACCURACY.name] = float(totals[NUM_CORRECT] / totals[NUM_MASKED].clamp(min=1))
+        if OF_OBSERVABLES in totals:
+            values[OBSERVABLES_LOSS.name] = float(totals[OF_OBSERVABLES] / totals[NUM_JETS].clamp(min=1))
         return {metric.name: values[metric.name] for metric in self.training_metrics}
 
     def validation_values(self, measured: Measurements) -> dict[str, float | None]:

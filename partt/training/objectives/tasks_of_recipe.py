@@ -14,6 +14,7 @@ from partt.model.tasks import Kind, Task
 from partt.scores.columns import check_regression_columns
 from partt.training.objectives.classification import Classification
 from partt.training.objectives.distillation import Distillation
+from partt.training.objectives.jet_observables import num_observables
 from partt.training.objectives.masked_flow import MaskedFlow
 from partt.training.objectives.masked_particles import MaskedParticles
 from partt.training.objectives.objective import Objective
@@ -31,7 +32,8 @@ def make_objective(recipe: Recipe, config: DataConfig) -> Objective:
     if recipe.masked_particles is not None:
         targets = particle_targets(config, recipe.masked_particles.scales)
         kind = MaskedParticles if recipe.masked_particles.objective == "regression" else MaskedFlow
-        return kind(targets, recipe.masked_particles, config.main.length)
+        observed = num_observables(config.input_shape.collections[config.main.name])
+        return kind(targets, recipe.masked_particles, config.main.length, observed)
     weight, num_classes = recipe.tasks.classification.weight, len(config.class_names)
     terms = {}
     if weight and num_classes:
