@@ -8,7 +8,7 @@ Axes: B jets, T particles of all jets, F features, V vector channels, S scalar c
 jets of similar length: G jets, K global and spurion tokens, P tokens (padded; mask True = real).
 """
 
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ class LGATrSlim(Backbone):
     """Lorentz-equivariant blocks; only the spurions and features of particles break the symmetry."""
 
     config: LGATrSlimConfig
+    learned_with: ClassVar[tuple[str, ...]] = ("num_heads", "spurions", "frame", "momentum_unit")
 
     def __init__(self, config: LGATrSlimConfig, shape: InputShape) -> None:
         super().__init__(config, config.scalar_channels, config.head)

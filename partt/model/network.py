@@ -48,6 +48,8 @@ class Backbone(nn.Module, ABC):
     """whether it uses jet-level features itself; else they are joined to its embeddings"""
     no_weight_decay: ClassVar[frozenset[str]] = frozenset()
     """parameters that never decay, beside the one-dimensional ones"""
+    learned_with: ClassVar[tuple[str, ...]] = ()
+    """settings that change what weights mean, but not their shapes: fine-tuning takes them from the tagger"""
 
     def __init__(self, config: Record, width: int, head: HeadConfig | None = None) -> None:
         super().__init__()

@@ -31,6 +31,7 @@ class ParticleTransformer(Backbone):
 
     config: ParticleTransformerConfig
     no_weight_decay: ClassVar[frozenset[str]] = frozenset({"class_token"})
+    learned_with: ClassVar[tuple[str, ...]] = ("num_heads", "pair_last_activation", "self_pairs")
 
     def __init__(self, config: ParticleTransformerConfig, shape: InputShape) -> None:
         super().__init__(config, config.width, config.head)

@@ -108,9 +108,10 @@ def network_config(
     try:
         return kind.config_type.model_validate({**kind.preset, **(options or {})})
     except ValidationError as error:
-        faults = [
-            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:MAX_MESSAGES]
-        ]
+        faults = []
+        for fault in error.errors()[:MAX_MESSAGES]:
+            key, text = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
+            faults.append(f"{key}: {text}" if key else text)
         raise ConfigError(f"network {name}: {'; '.join(faults)}") from error
 
 

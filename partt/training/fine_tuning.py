@@ -8,7 +8,9 @@ from torch import Tensor
 
 from partt.data.config.data_config import DataConfig, InputVariable
 from partt.errors import ConfigError
+from partt.model.network import Network
 from partt.model.network_file import NetworkFile
+from partt.model.registry import network_config
 from partt.model.tasks import Task
 from partt.tagger.loading import load_torch_tagger
 from partt.tagger.tagger_file import TorchTagger
@@ -24,9 +26,9 @@ class InitialWeights:
     """Weights and buffers by name; the others of the network keep their random values."""
 
     tensors: dict[str, Tensor]
-    recipe: Recipe  # of the run, with the scales of targets that the tagger knows
+    recipe: Recipe  # of the run, with the scales of targets and settings of the network that the tagger knows
     config: DataConfig  # of the run, with the tagger's standardisation
-    notices: tuple[str, ...]  # where the inputs of the tagger and of the data config differ
+    notices: tuple[str, ...]  # where those of the tagger and of the run differ
     heads: str  # which ones are kept, for people
     sha256: str  # of the tagger
 
@@ -40,10 +42,11 @@ def weights_to_start_from(
 ) -> InitialWeights:
     """Return the weights of a tagger for a run; the last layer of a head only if its task is the same.
 
-    Settings that do not change the shapes of weights, such as dropout, may differ. Shift and scale of a
-    target, if the recipe leaves them to a fit, are those of the tagger, and so is the standardisation of the
-    inputs, unless the recipe says otherwise. `network_file`: the one of the run,
-    if its network comes from a file; `objective`: what is learned instead of the recipe's tasks.
+    Settings that act in training only, such as dropout, may differ. Shift and scale of a target, if the
+    recipe leaves them to a fit, are those of the tagger. So are, unless the recipe says otherwise, the
+    standardisation of the inputs and settings of the network that its weights have learned with.
+    `network_file`: the one of the run, if its network comes from a file; `objective`: what is learned instead
+    of the recipe's tasks.
     """
     tagger = load_torch_tagger(path, network_file)
     _check_fit(path, tagger, recipe, config)
@@ -63,8 +66,9 @@ def weights_to_start_from(
         tensors = {name: tensor for name, tensor in tensors.items() if head in kept or name not in names}
     dropped = [task.name for task in tagger.tasks if task.name not in objective.heads]
     heads = _heads_in_words(list(objective.heads), kept, dropped)
-    config, notices = _with_standardisation_of(tagger.data_config, config, recipe)
-    return InitialWeights(tensors, recipe, config, tuple(notices), heads, tagger.sha256)
+    config, of_inputs = _with_standardisation_of(tagger.data_config, config, recipe)
+    recipe, of_network = _with_settings_of(tagger.network, recipe)
+    return InitialWeights(tensors, recipe, config, (*of_inputs, *of_network), heads, tagger.sha256)
 
 
 def _with_scales_of(known: Sequence[Task], recipe: Recipe) -> Recipe:
@@ -78,6 +82,25 @@ def _with_scales_of(known: Sequence[Task], recipe: Recipe) -> Recipe:
                 scale=task.scale if regression.scale is None else regression.scale,
             )
     return recipe.replace(tasks=recipe.tasks.replace(regressions=regressions))
+
+
+def _with_settings_of(network: Network, recipe: Recipe) -> tuple[Recipe, list[str]]:
+    """Return the recipe with the settings that a tagger's weights have learned with, and what differs."""
+    if recipe.model.file is not None:  # whose settings only its code knows
+        return recipe, []
+    ours, theirs = recipe.model.network_config(), network.config
+    values = {name: (getattr(ours, name), getattr(theirs, name)) for name in network.backbone.learned_with}
+    values = {name: both for name, both in values.items() if both[0] != both[1]}
+    if not values:
+        return recipe, []
+    words = ", ".join(f"{name} {mine}, in the tagger {its}" for name, (mine, its) in values.items())
+    text = f"the network has other settings in the recipe: {words}; "
+    if recipe.fine_tuning.standardisation == "config":
+        return recipe, [f"{text}the recipe's are used (fine_tuning.standardisation: config)"]
+    settings = {**recipe.model.settings, **{name: its for name, (_, its) in values.items()}}
+    network_config(recipe.model.name, settings)  # or an error
+    notice = f"{text}the tagger's are used (fine_tuning.standardisation: config keeps the recipe's)"
+    return recipe.replace(model=recipe.model.replace(settings=settings)), [notice]
 
 
 def _with_standardisation_of(

@@ -7,6 +7,7 @@ import torch
 from lgatr_oracle import heads_fastest, lgatr_inputs, lgatr_logits, lgatr_twin, theirs_by_ours
 from torch.nn import functional
 
+from partt.errors import ConfigError
 from partt.jet_inputs import CollectionShape, InputShape
 from partt.model.lorentz_layers import LorentzAttention, LorentzBlock, LorentzLinear
 from partt.model.registry import build_network, network_config
@@ -32,6 +33,17 @@ def test_published_numbers_of_parameters(name, num_features, num_classes, expect
     with torch.device("meta"):
         network = build_network(name, network_config(name), shape, {"classes": num_classes})
     assert network.num_parameters == expected
+
+
+def test_settings_that_do_not_fit():
+    with pytest.raises(
+        ConfigError, match="^network slim_xs: vector_channels 8 must be a multiple of num_heads 3$"
+    ):
+        network_config("slim_xs", {"num_heads": 3})
+    with pytest.raises(ConfigError, match="^network slim_xs: frame: Input should be 'lab' or 'jet'$"):
+        network_config("slim_xs", {"frame": "rest"})
+    with pytest.raises(ConfigError, match="scalar_channels 8 must be at least 4 x num_heads"):
+        network_config("slim_xs", {"scalar_channels": 8})
 
 
 # --- lgatr ------------------------------------------------------------------------------------------------

@@ -12,9 +12,17 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from partt.data.config.data_config import load_data_config
+from partt.data.jet_batch import JetBatch
 from partt.model import lorentz_layers
 from partt.model.baselines import particlenet
 from partt.model.precision import full_precision
+from partt.training.objectives import jet_observables
+from partt.training.objectives.jet_observables import POWERS, num_observables
+from partt.training.objectives.masked_flow import MaskedFlow
+from partt.training.objectives.masked_particles import MaskedParticles
+from partt.training.objectives.particle_targets import particle_targets
+from partt.training.recipe import MaskedParticlesChoice
 from small_networks import ALL, jets_for, logits_of, small_network
 
 LENGTHS = (0, 5, 5, 12)
@@ -93,7 +101,7 @@ def mixed(monkeypatch):
         yield
         mode.is_on = before
 
-    for module in (lorentz_layers, particlenet):
+    for module in (lorentz_layers, particlenet, jet_observables):
         monkeypatch.setattr(module, "full_precision", switched_off)
     return mode
 
@@ -137,6 +145,32 @@ def test_distances_of_particlenet_keep_full_precision(mixed):
     distances = [dtypes for name, dtypes in mixed.products if name == "baddbmm"]
     assert distances
     assert all(dtypes == {torch.float32} for dtypes in distances)
+
+
+@pytest.mark.parametrize("case", ["part_s", "slim_xs"])
+@pytest.mark.parametrize("kind", [MaskedParticles, MaskedFlow])
+def test_masked_particles_take_both_precisions(mixed, kind, case):
+    """Observables, some of which are differences of large numbers, keep float32."""
+    network, inputs = small_network(case).float(), jets_for(case, LENGTHS, dtype=torch.float32)
+    zeros = torch.zeros(len(LENGTHS), dtype=torch.int64)
+    batch = JetBatch(inputs, None, torch.ones(len(LENGTHS)), zeros, zeros, zeros.bool(), zeros, zeros)
+    objective = kind(
+        particle_targets(load_data_config("jetclass_full")),
+        MaskedParticlesChoice(),
+        num_observables=num_observables(inputs.shape.collections["pf"]),
+    )
+    objective.prepare(network)
+    network, objective = network.to("meta").train(), objective.to("meta").train()
+    with mixed:
+        objective(network, batch.to("meta")).loss.backward()
+    assert all(len(dtypes) == 1 for _, dtypes in mixed.products)
+    assert {torch.bfloat16} in [dtypes for name, dtypes in mixed.products if name == "linear"]
+    assert [dtypes for name, dtypes in mixed.products if "matmul" in name].count({torch.float32}) >= len(
+        POWERS
+    )
+    trained = [*network.backbone.parameters(), *objective.parameters()]
+    gradients = [parameter.grad for parameter in trained if parameter.requires_grad]
+    assert {gradient.dtype for gradient in gradients} == {torch.float32}
 
 
 def test_full_precision_switches_autocast_off_and_on_again():

@@ -29,7 +29,7 @@ from partt.training.job import with_defaults
 from partt.training.learner import make_learner
 from partt.training.recipe import FineTuning
 from partt.training.schedules import backbone_factor
-from small_networks import SMALL_SLIM, make_tagger
+from small_networks import ALL, SMALL_SLIM, make_tagger, small_network
 from training_jobs import TINY_RECIPE, run_job, stop_after, tiny_job, tiny_recipe
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # of BatchNorms, which a step changes
@@ -280,6 +280,39 @@ def test_standardisation_is_that_of_the_tagger(folder, jetclass_run, capsys):
     (folder / "frozen.yaml").write_text(yaml.safe_dump(recipe))
     with pytest.raises(ConfigError, match="freeze_steps: the backbone has random weights"):
         partt.train("frozen.yaml", "top.root", validation=0.3, out="other", num_workers=0)
+
+
+def test_settings_that_weights_have_learned_with_are_those_of_the_tagger(folder, capsys):
+    """Other settings would load without a word, and be another network."""
+    learned = {"frame": "jet", "momentum_unit": 5.0, "num_heads": 2}
+    tagger = make_tagger("slim_m", settings=learned)
+    save_tagger(folder / "slim.safetensors", tagger)
+    model = {"name": "slim_m", "settings": SMALL_SLIM}
+    recipe = {**TINY_RECIPE, "data_config": "top_landscape_kin", "model": model, "epochs": 1}
+    (folder / "slim.yaml").write_text(yaml.safe_dump(recipe))
+
+    def config_of(*options):
+        assert train("slim.yaml", "slim.safetensors", "--set", "optimizer.lr=1e-20", *options) == 0
+        return load_torch_tagger("run").network.config, " ".join(capsys.readouterr().out.split())
+
+    config, printed = config_of()
+    assert {name: getattr(config, name) for name in learned} == learned
+    assert config == tagger.network.config
+    assert (
+        "num_heads 4, in the tagger 2, frame lab, in the tagger jet, momentum_unit 20.0, in the tagger 5.0; "
+        "the tagger's are used"
+    ) in printed
+    assert yaml.safe_load((folder / "run/recipe.yaml").read_text())["model"]["settings"]["frame"] == "jet"
+    shutil.rmtree("run")
+    config, printed = config_of("--set", "fine_tuning.standardisation=config")
+    assert (config.frame, config.num_heads) == ("lab", 4)
+    assert "the recipe's are used" in printed
+
+
+@pytest.mark.parametrize("case", ALL)
+def test_settings_that_weights_have_learned_with_exist(case):
+    network = small_network(case)
+    assert set(network.backbone.learned_with) <= set(type(network.config).model_fields)
 
 
 def test_runs_of_before_kept_their_standardisation(jet_file, jetclass_run, tmp_path):

@@ -8,7 +8,7 @@ embedding; inside a group of jets of similar length: G jets, P particles (padded
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import torch
 from pydantic import Field, model_validator
@@ -18,10 +18,9 @@ from weaver.nn.model.ParticleNet import ParticleNet as WeaverParticleNet
 
 from partt.config import Record
 from partt.jet_inputs import InputShape, JetInputs, Layout, PaddedInputs, main_collection
-from partt.model.baselines.pfn import sum_over_jets
 from partt.model.config_types import MAX_LAYERS, Width, Widths
 from partt.model.embeddings import batch_norm
-from partt.model.grouping import JetGroup, group_jets, join_rows, take_rows
+from partt.model.grouping import JetGroup, group_jets, join_rows, sum_over_jets, take_rows
 from partt.model.heads import HeadConfig, with_head
 from partt.model.interleaving import interleave, side_by_side
 from partt.model.network import Backbone, Embeddings
@@ -84,6 +83,7 @@ class ParticleNet(Backbone):
 
     config: ParticleNetConfig
     needs_points = "ParticleNet needs coordinates"
+    learned_with: ClassVar[tuple[str, ...]] = ("num_neighbours",)
 
     def __init__(self, config: ParticleNetConfig, shape: InputShape) -> None:
         super().__init__(config, config.width, config.head)
