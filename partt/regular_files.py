@@ -3,10 +3,14 @@
 A named pipe, a socket or a device could make a reader wait, or read, for ever.
 """
 
+import json
 import stat
 from pathlib import Path
+from typing import Any
 
 from partt.errors import DataError, ParttError
+
+MAX_JSON_BYTES = 2**28  # of files that partt writes
 
 
 def require_regular(
@@ -34,3 +38,12 @@ def read_bounded(path: str | Path, max_bytes: int, *, error_type: type[ParttErro
         return Path(path).read_bytes()
     except (OSError, ValueError) as error:
         raise error_type(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def read_json(path: str | Path, *, error_type: type[ParttError] = DataError) -> Any:
+    """Return the value in a JSON file; whatever prevents it is one error."""
+    contents = read_bounded(path, MAX_JSON_BYTES, error_type=error_type)
+    try:
+        return json.loads(contents)
+    except (ValueError, RecursionError) as error:
+        raise error_type(f"cannot read {path}: {error}") from error

@@ -45,4 +45,5 @@ def exit_code_of(work: Callable[[], int | None], *, debug: bool) -> int:
 def is_out_of_memory(error: Exception) -> bool:
     """Tell whether Python, numpy, or torch (which raises a RuntimeError) got no memory."""
     signs = ("allocate memory", "out of memory", "can't start new thread")
-    return isinstance(error, MemoryError) or any(sign in str(error) for sign in signs)
+    of_onednn = str(error) == "could not create a primitive"  # its kernels need memory; it does not say so
+    return isinstance(error, MemoryError) or of_onednn or any(sign in str(error) for sign in signs)

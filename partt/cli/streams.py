@@ -31,6 +31,15 @@ class _LastingStream(io.TextIOWrapper):
             return None
 
 
+class _LastingErrors(_LastingStream):
+    """Standard error, which outlasts a full disk, too: progress and messages are no reason to end a job."""
+
+    def _lasting(self, work: Callable[[], _Result]) -> _Result | None:
+        with suppress(OSError):
+            return super()._lasting(work)
+        return None
+
+
 @contextmanager
 def lasting_streams() -> Iterator[None]:
     """Let a job outlast the readers of its output; streams may even be closed from the start.
@@ -56,9 +65,10 @@ def _lasting_stream(stream: TextIO | None) -> TextIO:
         stream.flush()
     except (OSError, ValueError):
         return stream  # not a stream of the process
-    return _LastingStream(
+    is_error = stream is sys.stderr
+    return (_LastingErrors if is_error else _LastingStream)(
         open(descriptor, "wb", closefd=False),
         encoding=stream.encoding,
         errors="backslashreplace",
-        line_buffering=stream.isatty() or stream is sys.stderr,
+        line_buffering=stream.isatty() or is_error,
     )

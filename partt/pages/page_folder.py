@@ -6,7 +6,6 @@ changed since, are replaced only on request.
 
 import hashlib
 import importlib.metadata
-import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ import jinja2
 
 from partt import __version__
 from partt.atomic_files import refuse_foreign, write_text
-from partt.errors import without_secrets
+from partt.errors import DataError, without_secrets
+from partt.regular_files import read_json
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class PageFolder:
     def refuse_foreign_files(self, folder: Path, names: Sequence[str], *, overwrite: bool) -> None:
         """Raise an error if one of the files exists and is not of an earlier page."""
         try:
-            listed = json.loads((folder / self.listing).read_bytes())["about"]["files"]
+            listed = read_json(folder / self.listing)["about"]["files"]
             known = dict(listed) if not (folder / self.listing).is_symlink() else {}
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        except (DataError, OSError, ValueError, LookupError, TypeError):
             known = {}
 
         def is_ours(path: Path) -> bool:

@@ -12,8 +12,10 @@ from pydantic import Field
 import partt
 from partt.atomic_files import refuse_foreign, write_text
 from partt.config import Record
+from partt.errors import DataError
 from partt.model.tasks import Task
 from partt.prediction.outputs import alone
+from partt.regular_files import MAX_JSON_BYTES, read_bounded
 from partt.scores.origin import Balance, sum_of
 from partt.scores.scores import SUMMARY_FILE
 
@@ -78,8 +80,8 @@ def versions(engine: str) -> dict[str, str]:
 
 def _read(path: Path) -> PredictSummary | None:
     try:
-        return PredictSummary.model_validate_json(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return PredictSummary.model_validate_json(read_bounded(path, MAX_JSON_BYTES))
+    except (DataError, ValueError, RecursionError):
         return None
 
 

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from partt.config import Record, load_record
 from partt.errors import ConfigError
+from partt.regular_files import require_regular
 
 DEFAULT_CARD = Path(str(resources.files("partt"))) / "simulation" / "cards" / "jetclass.yaml"
 TABLE_COLUMNS = ["abs_eta_min", "abs_eta_max", "pt_min_gev", "pt_max_gev", "sigma_d0_mm", "sigma_dz_mm"]
@@ -172,6 +173,7 @@ def load_detector(path: str | Path | None = None) -> Detector:
 
 
 def _load_table(path: Path) -> tuple[ImpactParameterBin, ...]:
+    require_regular(path, error_type=ConfigError)
     try:
         with path.open(newline="", encoding="utf-8") as lines:
             header, *rows = list(csv.reader(lines)) or [[]]

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -14,6 +15,7 @@ from partt.atomic_files import write_text
 from partt.config import Record
 from partt.errors import ConfigError, DataError, OutputError
 from partt.jobs.folder_lock import opened_folder, try_lock
+from partt.regular_files import MAX_JSON_BYTES, read_bounded
 
 NAME = "simulation.json"
 GENERATION = 2  # of the simulation's code: raised when the same seed gives different jets
@@ -73,22 +75,22 @@ def settings_of(
 def open_manifest(out: Path, settings: dict[str, Any], names: list[str]) -> Manifest:
     """Read the manifest of a folder, or start one; `names` are the files of the production.
 
-    Refused: a folder made with different settings, and files with these names but no manifest.
+    Refused: a folder made with different settings, files with these names but no manifest, and links.
     """
     path = out / NAME
+    if path.is_symlink():
+        raise ConfigError(f"{path} is a link, which partt does not write to: choose another --out")
     if not path.exists():
-        foreign = next((name for name in names if (out / name).exists()), None)
+        foreign = next((name for name in names if os.path.lexists(out / name)), None)
         if foreign is not None:
             raise ConfigError(f"{out / foreign} already exists, but {NAME} does not: choose another --out")
         manifest = Manifest(settings=settings)
         save_manifest(out, manifest)
         return manifest
     try:
-        manifest = Manifest.model_validate_json(path.read_text(encoding="utf-8"))
-    except (ValidationError, UnicodeDecodeError) as error:
+        manifest = Manifest.model_validate_json(read_bounded(path, MAX_JSON_BYTES))
+    except ValidationError as error:
         raise DataError(f"{path} is damaged: remove the folder, or choose another --out") from error
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     different = [
         f"{key}: {manifest.settings.get(key, 'not given')} there, {settings.get(key, 'not given')} here"
         for key in {**settings, **manifest.settings}

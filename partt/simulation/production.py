@@ -7,15 +7,16 @@ on other files, on the number of workers, or on how many files are asked for: mo
 import os
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from partt.data.files.tables import write_table
+from partt.data.files.tables import inspect_file, write_table
 from partt.data.jagged import Table, concatenate, num_jets
-from partt.errors import ConfigError
+from partt.errors import ConfigError, ParttError
 from partt.simulation.card import Detector
 from partt.simulation.extras import EXTRAS
 from partt.simulation.manifest import FileEntry, Manifest, file_hash, settings_of
@@ -116,7 +117,25 @@ def missing_files(production: Production, manifest: Manifest) -> list[FileTask]:
                 f"{production.out} has more jets than this command asks for ({name}: {entry.jets}); "
                 "give at least as many --jets as before and the same --split, or another --out"
             )
-    return [task for task in tasks if not _is_complete(production.out, task, manifest)]
+    missing = [task for task in tasks if not _is_complete(production.out, task, manifest)]
+    for task in missing:
+        if task.name not in manifest.files:
+            _refuse_foreign(production.out / task.name, task)
+    return missing
+
+
+def _refuse_foreign(path: Path, task: FileTask) -> None:
+    """Raise an error if there is anything but a file of this class that a killed process did not list yet."""
+    if not os.path.lexists(path):
+        return
+    if path.is_file() and not path.is_symlink():
+        with suppress(ParttError):
+            found = inspect_file(str(path))
+            if f"label_{task.label}" in found.branches and found.num_entries <= task.num_jets:
+                return
+    raise ConfigError(
+        f"{path} already exists and was not made by partt simulate; move it, or choose another --out"
+    )
 
 
 def _is_complete(out: Path, task: FileTask, manifest: Manifest) -> bool:

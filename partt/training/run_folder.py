@@ -18,12 +18,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from partt.atomic_files import remove_leftovers, write_text
 from partt.errors import ConfigError, OutputError
 from partt.jobs.folder_lock import keep_lock, opened_folder, try_lock
 from partt.jobs.metrics_file import METRICS_FILE
+from partt.regular_files import read_json
 from partt.tagger.loading import BEST_OF_RUN
 from partt.training.job import with_defaults
 
@@ -101,7 +103,8 @@ def locked_run_folder(path: str | Path) -> Iterator[RunFolder]:
             raise ConfigError(
                 f"another process is training in {path}; wait for it, or choose another folder with --out"
             )
-        if not re.fullmatch(rb"(\S+ \d+\n)?", os.read(descriptor, 1000)):
+        is_file = S_ISREG(os.fstat(descriptor).st_mode)  # a pipe would be read for ever
+        if not is_file or not re.fullmatch(rb"(\S+ \d+\n)?", os.read(descriptor, 1000)):
             raise ConfigError(f"{folder.path / LOCK} is not partt's; move it, or choose another --out")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.uname().nodename} {os.getpid()}\n".encode(), 0)
@@ -135,10 +138,7 @@ def start_or_resume(
         raise ConfigError(
             f"{folder.path} already contains a run; add --resume to continue it, or choose another --out"
         )
-    try:
-        before = json.loads(folder.definition.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read {folder.definition}: {error}") from error
+    before = read_json(folder.definition, error_type=ConfigError)
     if isinstance(before, dict):
         before = {key: value for key, value in before.items() if key not in notes}
     known, wanted = with_defaults(before), json.loads(json.dumps(definition))
@@ -158,11 +158,14 @@ def start_or_resume(
     _write_missing(folder, texts)
 
 
-def _is_longer(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+def _is_longer(before: Any, now: Mapping[str, Any]) -> bool:
     """Tell whether two definitions differ only in that the second has more epochs."""
-    done, wanted = before["recipe"]["epochs"], now["recipe"]["epochs"]
-    same = {**before, "recipe": {**before["recipe"], "epochs": wanted}}
-    return None not in {done, wanted} and wanted > done and not list(_differences(same, now))
+    try:
+        done, wanted = before["recipe"]["epochs"], now["recipe"]["epochs"]
+        same = {**before, "recipe": {**before["recipe"], "epochs": wanted}}
+        return bool(wanted > done) and not list(_differences(same, now))
+    except (KeyError, TypeError):  # no epochs, or somebody changed run.json
+        return False
 
 
 def _refuse_foreign_files(folder: RunFolder, texts: Iterable[str]) -> None:
@@ -185,10 +188,7 @@ def _write_missing(folder: RunFolder, texts: Mapping[str, str]) -> None:
 def append_environment(folder: RunFolder, environment: Mapping[str, Any]) -> None:
     """Add the environment of a start to environment.json."""
     path = folder.environment
-    try:
-        starts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"cannot read {path}: {error}; move it away") from error
+    starts = read_json(path, error_type=ConfigError) if path.exists() else []
     if not isinstance(starts, list):
         raise ConfigError(f"{path} is not partt's: it should be a list; move it away")
     write_text(path, json.dumps([*starts, environment], indent=1))

@@ -10,6 +10,7 @@ usage: python tests/faults/on_version_0_1.py OLD_PYTHON [--only TEXT] [--json FI
 
 import argparse
 import importlib
+import itertools
 import json
 import os
 import random
@@ -434,6 +435,17 @@ def _(tree, folder):
     return ("overwrote its input, " * ((folder / "weaver.pt").read_bytes() != before) + fault).strip(", ")
 
 
+@attack(3, "simulate onto a file of the user", "simulation/run: files_of_others_are_not_replaced")
+def _(tree, folder):
+    words = "simulate --out sim --jets-per-file 1 --classes Zqq --jets "
+    first = tree.run(folder, words + "1", max_cpu=60).fault(0)
+    mine = folder / "sim" / "ZToQQ_001.root"
+    mine.write_text(MINE)
+    fault = tree.run(folder, words + "2", max_cpu=60).fault(2, 3)
+    lost = mine.read_bytes() != MINE.encode()
+    return first or ("overwrote sim/ZToQQ_001.root, " * lost + fault).strip(", ")
+
+
 # 4: signals to the process group
 
 for number in (signal.SIGTERM, signal.SIGHUP):
@@ -470,6 +482,32 @@ for name, test, words, made in (
         (folder / "empty.root").touch()
         fault = tree.run(folder, words, closed="start" if ">" in name else "pipe").fault(0 if made else 3)
         return fault or f"exit 0, {made} is missing" * (not (folder / made).exists())
+
+
+NUM_SEEDS = int(os.environ.get("PARTT_ATTACKS", "12"))  # of each generator
+
+
+def family(
+    line: int,
+    name: str,
+    test: str,
+    words: str,
+    file: str,
+    make: Callable[[Path], Iterator[bytes]],
+    max_cpu: float = MAX_CPU,
+) -> None:
+    """Register the first seeds of a generator: each is a file that a command reads."""
+
+    def act(tree: Tree, folder: Path) -> str:
+        faults = []
+        for contents in make(folder):
+            (folder / file).write_bytes(contents)
+            faults.append(tree.run(folder, words, max_cpu=max_cpu).fault(0, 2, 3))
+            shutil.rmtree(folder / "s", ignore_errors=True)
+        found = [fault for fault in faults if fault]
+        return f"{len(found)} of {len(faults)} seeds: {found[0]}" if found else ""
+
+    ATTACKS.append(Attack(line, name, test, act))
 
 
 # 6: weights and bins
@@ -510,6 +548,30 @@ for kind, more, code, test in (
         draws=True,
         max_cpu=120,
     )
+
+
+def attacked_scores(folder: Path) -> Iterator[bytes]:
+    """Yield files of scores whose weights, scores and observers the generator of the tests has made."""
+    import numpy as np
+
+    from partt.data.files.tables import write_table
+
+    tests = importlib.import_module("test_evaluate_attacks")
+    for seed in range(NUM_SEEDS):
+        random_state = np.random.default_rng(seed)
+        labels = random_state.integers(0, 3, 60)
+        scores = tests.scores_like(random_state, labels, 3)
+        columns = {"w": tests.weights_of(random_state, 60), "jet_pt": tests.observer_of(random_state, 60)}
+        columns["w"] = np.ones(60) if columns["w"] is None else columns["w"]
+        table = {f"score_{name}": scores[:, number].astype(np.float32) for number, name in enumerate("ABC")}
+        table |= {f"label_{name}": (labels == number).astype(np.int32) for number, name in enumerate("ABC")}
+        write_table(folder / "made.parquet", table | {name: x.astype(float) for name, x in columns.items()})
+        yield (folder / "made.parquet").read_bytes()
+
+
+family(6, "generated inputs of evaluate", "faults/evaluate_attacks: a_result_or_one_clear_line",
+       "evaluate x.parquet --weights w --bins jet_pt=500,750,1000 --out s", "x.parquet", attacked_scores,
+       max_cpu=60)  # fmt: skip
 
 # 7: names of classes
 
@@ -593,7 +655,7 @@ tagger_attack(8, "one infinite reference logit of each jet", "tensors",
 
 
 def change_onnx(change: Callable[[Any], object]) -> Callable[[Path], None]:
-    """Return what changes an ONNX file of 0.1, with the right sha256."""
+    """Return what changes an ONNX file of 0.1, with the sha256 that 0.1 wants: without functions."""
 
     def prepare(folder: Path) -> None:
         import onnx
@@ -604,7 +666,9 @@ def change_onnx(change: Callable[[Any], object]) -> Callable[[Path], None]:
         change(model)
         metadata = {item.key: item.value for item in model.metadata_props if item.key != "sha256"}
         onnx.helper.set_model_props(model, metadata)
-        onnx.helper.set_model_props(model, {**metadata, "sha256": fingerprint(model)})
+        without_functions = onnx.ModelProto.FromString(model.SerializeToString())
+        del without_functions.functions[:]
+        onnx.helper.set_model_props(model, {**metadata, "sha256": fingerprint(without_functions)})
         (folder / "bad.onnx").write_bytes(model.SerializeToString())
 
     return prepare
@@ -678,6 +742,25 @@ for name, words, test in (
     ("x.h5", "convert toplandscape x.h5 --out out", "faults/convert_attacks: pipes"),
 ):
     command(11, f"a pipe as {name}", test, words, 2, 3, prepare=pipe(name))
+
+
+def pipe_in_folder(folder_name: str, name: str) -> Callable[[Path], None]:
+    def prepare(folder: Path) -> None:
+        (folder / folder_name).mkdir()
+        os.mkfifo(folder / folder_name / name)
+
+    return prepare
+
+
+WRITTEN_TO = "faults/foreign_files: files_of_a_run_that_partt_did_not_write"
+for folder_name, name, words, test in (
+    ("sim", "simulation.json", "simulate --out sim --jets 1 --classes Zqq",
+     "simulation/run: files_of_others_are_not_replaced"),
+    ("out", "metrics.json", "evaluate scores.root --out out", REFUSED),
+    ("run", "lock", TRAIN + " --out run", WRITTEN_TO),
+    ("run", "run.json", TRAIN + " --out run --resume", WRITTEN_TO),
+):  # fmt: skip
+    command(11, f"a pipe as {name}", test, words, 2, 3, prepare=pipe_in_folder(folder_name, name), max_cpu=60)
 
 
 @attack(11, "2^62 entries by a flipped bit", "faults/bombs: a_flipped_bit_in_the_number_of_entries")
@@ -803,7 +886,7 @@ def scores_of_classes(names: list[str]) -> Callable[[Path], None]:
 
 
 command(11, "evaluate with 50 classes", "faults/evaluate_attacks: fifty_classes_end_within_seconds",
-        "evaluate s.parquet --out r", 0, 3, draws=True, max_cpu=60,
+        "evaluate s.parquet --out r", 0, draws=True, max_cpu=20,  # "within seconds"
         prepare=scores_of_classes([f"c{i}" for i in range(50)]))  # fmt: skip
 command(11, "a class name of 100 kB", "faults/evaluate_attacks: a_file_with_a_class_name_of_100_kb",
         "evaluate s.parquet --out r", 3, draws=True, max_cpu=60,
@@ -816,29 +899,6 @@ command(11, "20 000 bins", "faults/evaluate_attacks: sizes_are_bounded",
 
 for tag in ("!!bool foo", "!!timestamp foo", '!!int ""'):
     config_attack(12, tag, "faults/yaml_attacks: tags_are_refused", "selection", tag)
-NUM_SEEDS = int(os.environ.get("PARTT_ATTACKS", "12"))  # of each generator
-
-
-def family(
-    name: str,
-    test: str,
-    words: str,
-    file: str,
-    make: Callable[[Path], Iterator[bytes]],
-    max_cpu: float = MAX_CPU,
-) -> None:
-    """Register the first seeds of a generator: each is a file that a command reads."""
-
-    def act(tree: Tree, folder: Path) -> str:
-        faults = []
-        for contents in make(folder):
-            (folder / file).write_bytes(contents)
-            faults.append(tree.run(folder, words, max_cpu=max_cpu).fault(0, 2, 3))
-            shutil.rmtree(folder / "s", ignore_errors=True)
-        found = [fault for fault in faults if fault]
-        return f"{len(found)} of {len(faults)} seeds: {found[0]}" if found else ""
-
-    ATTACKS.append(Attack(12, name, test, act))
 
 
 def made_by(module: str, test: str, called: str, *arguments: Any, file: str) -> Iterator[bytes]:
@@ -893,12 +953,13 @@ def attacked_h5(folder: Path) -> Iterator[bytes]:
 
 
 IMPORT = "import-weaver x.pt --arch part --features full --dialect 0.5 --out a.st"
-family("generated configs", "faults/yaml_attacks: attacks", CHECK, "config.yaml", attacked_configs)
-family("generated taggers", "faults/tagger_attacks: attacks_on_tagger_files", PREDICT.format("bad", "jets", "s"),
+family(12, "generated configs", "faults/yaml_attacks: attacks", CHECK, "config.yaml", attacked_configs)
+family(12, "generated taggers", "faults/tagger_attacks: attacks_on_tagger_files", PREDICT.format("bad", "jets", "s"),
        "bad.safetensors", attacked_taggers)  # fmt: skip
-family("generated ONNX files", "faults/onnx_attacks: attacks", PREDICT_ONNX, "bad.onnx", attacked_onnx)
-family("generated weights", "faults/tagger_attacks: attacks_on_weights", IMPORT, "x.pt", attacked_weights)
+family(12, "generated ONNX files", "faults/onnx_attacks: attacks", PREDICT_ONNX, "bad.onnx", attacked_onnx)
+family(12, "generated weights", "faults/tagger_attacks: attacks_on_weights", IMPORT, "x.pt", attacked_weights)
 family(
+    12,
     "generated NPZ files",
     "faults/convert_attacks: attacks",
     "convert quarkgluon y.npz --out s",
@@ -906,6 +967,7 @@ family(
     attacked_npz,
 )
 family(
+    12,
     "generated HDF5 files",
     "faults/convert_attacks: attacks",
     "convert toplandscape y.h5 --out s",
@@ -915,8 +977,10 @@ family(
 
 
 def growing(folder: Path) -> None:
-    magic = {f"{'a' * 2**i}": "a" * 2 ** (i + 1) for i in range(26)}
-    with_config(folder, branch_magic={"p": "a", **magic})
+    """Let every replacement make names 999 times longer."""
+    letters = "apbcdefg"
+    magic = {old: new * 999 for old, new in itertools.pairwise(letters)}
+    with_config(folder, branch_magic=magic)
 
 
 command(
@@ -1306,7 +1370,11 @@ def torchrun_ended(process: "subprocess.Popen[bytes]", folder: Path) -> str:
     return "a traceback of partt" * bool(re.search(r"Traceback[^\0]*?partt/(?:cli|train)", text))
 
 
-@attack(16, "a process of torchrun killed", "faults/servers: a_dead_process_is_one_line_for_the_others")
+@attack(
+    16,
+    "a process of torchrun killed",
+    "faults/servers: a_dead_process_is_one_line_for_the_others_and_a_resume_goes_on",
+)
 def _(tree, folder):
     process = torchrun(tree, folder, TRAIN.replace("epochs=1", "epochs=5000") + " --out run")
     log = folder / "run" / "metrics.jsonl"

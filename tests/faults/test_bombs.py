@@ -1,12 +1,16 @@
 """What would hang or take all memory ends at once, with one line and the documented exit code."""
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+import yaml
 
 import partt
 from attacks import outcome
+from jets import write_jets
 from partt.cli import main as command
 from partt.data.files.info import make_chunks
 from partt.data.files.lists import expand_files
@@ -15,6 +19,7 @@ from partt.data.jet_batch import Positions  # noqa: F401 - torch is loaded befor
 from partt.errors import OutputError
 from partt.model.registry import build_network, network_config
 from small_networks import make_tagger
+from training_jobs import TINY_RECIPE
 
 
 @pytest.mark.parametrize("name", ["x.root", "x.parquet", "x.pq"])
@@ -97,9 +102,13 @@ def test_too_many_files(tmp_path):
 
 @pytest.mark.parametrize(
     "fault",
-    [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")],
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"),
+        RuntimeError("could not create a primitive"),
+    ],
 )
-def test_out_of_memory_is_one_line(monkeypatch, capsys, fault):
+def test_errors_that_mean_out_of_memory(monkeypatch, capsys, fault):
     def run(_options):
         raise fault
 
@@ -108,6 +117,42 @@ def test_out_of_memory_is_one_line(monkeypatch, capsys, fault):
     error = capsys.readouterr().err
     assert error.startswith("partt: error: out of memory")
     assert error.count("\n") == 1
+
+
+WITH_LITTLE_MEMORY = """
+import resource, sys
+from pathlib import Path
+import torch
+from partt.cli import main, train
+import partt.training.fit
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+limit = used + 300 * 2**20
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+sys.exit(main.main(sys.argv[1:]))
+"""
+
+
+def test_out_of_memory_is_one_line(tmp_path):
+    """So little memory that the network cannot be computed; the pair features of a batch have 0.5 GB.
+
+    A new process: a forked one has the memory that tests before it have freed.
+    """
+    write_jets(tmp_path / "jets.root", 1300)
+    recipe = {**TINY_RECIPE, "batch_size": 1000, "epochs": 1, "jets_per_epoch": 1000}
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe))
+    words = "train tiny.yaml --train jets.root --val-fraction 0.2 --workers 0 --threads 1 --out run"
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_LITTLE_MEMORY, *words.split()],
+        cwd=tmp_path,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == OutputError.exit_code, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("partt: error: out of memory")
+    assert "Traceback" not in done.stderr
 
 
 def test_networks_that_are_too_large():

@@ -307,7 +307,7 @@ def test_fifty_classes_end_within_seconds(tmp_path):
     found = partt.evaluate(
         scores_from_arrays([f"c{i}" for i in range(50)], scores, labels, observers=observers), out=tmp_path
     )
-    assert time.process_time() - start < 40
+    assert time.process_time() - start < 20  # over 25 s in 0.1
     assert len(found.table.columns) == 51
     assert (
         "figures show the 12 classes and discriminants with the most jets"

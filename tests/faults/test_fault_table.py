@@ -103,7 +103,7 @@ TRAINING = {
     "data/dataset: a_dead_worker_is_a_clear_error",
     "two runs in one folder": "training/fit: two_runs_in_one_folder",
     "two ranks: one killed": "training/distributed: torchrun_and_a_dead_process_ends_all; "
-    "faults/servers: a_dead_process_is_one_line_for_the_others; "
+    "faults/servers: a_dead_process_is_one_line_for_the_others_and_a_resume_goes_on; "
     "training/processes: a_killed_process_ends_all_with_one_line, a_killed_parent_is_a_request_to_stop",
     "two ranks: unequal data": "training/distributed: shares_are_equal_although_jets_do_not_divide",
 }
@@ -148,15 +148,21 @@ EVERY_VERB = {
 }
 FOUND_IN_USE = {
     "scores of another tagger": "faults/provenance: scores_of_another_tagger_are_refused_and_both_are_named, "
-    "scores_with_other_options_are_refused",
+    "scores_with_other_options_are_refused, scores_of_other_inputs_are_refused",
     "a predict.json of other files": "faults/provenance: a_predict_json_says_nothing_about_other_files, "
     "files_of_two_taggers_are_not_one_model, every_output_in_a_folder_keeps_its_record",
-    "files that partt did not make": "faults/foreign_files: training_replaces_no_file_of_the_user, random_attacks; "
+    "files that partt did not make": "faults/foreign_files: what_partt_did_not_make_is_refused, "
+    "with_overwrite_a_link_is_replaced_and_its_target_is_not, an_input_is_never_replaced, "
+    "training_replaces_no_file_of_the_user, random_attacks; simulation/run: files_of_others_are_not_replaced; "
+    "downloading/download: foreign_files_are_not_replaced, links_are_not_followed; "
     "faults/signals: a_lock_of_somebody_else_is_left_alone",
     "SIGTERM and SIGHUP to all processes": "faults/signals: a_signal_to_the_process_group_saves_and_resumes, "
     "the_command_saves_when_its_process_group_is_signalled, torchrun_saves_when_every_process_is_signalled; "
     "training/processes: a_signal_saves_and_a_resume_is_exact",
-    "| head": "faults/pipes: training_outlasts_its_reader, prediction_outlasts_its_reader, the_exit_code_of_check_stays",
+    "| head": "faults/pipes: training_outlasts_its_reader, prediction_outlasts_its_reader, the_exit_code_of_check_stays, "
+    "streams_may_be_closed_from_the_start, training_with_closed_streams",
+    "standard streams on a full disk": "faults/pipes: a_full_disk_under_standard_error_ends_nothing, "
+    "a_full_disk_under_standard_output_is_one_line",
     "negative, zero and huge weights, empty bins": "faults/evaluate_attacks: "
     "unusual_weights_and_bins_have_a_report, weights_without_a_sum_are_one_line",
     "classes called label_": "faults/classes: every_class_that_predict_writes_is_found",
@@ -164,10 +170,12 @@ FOUND_IN_USE = {
     "outputs removed from ONNX": "faults/onnx_attacks: removed_outputs, exchanged_outputs",
     "identities beyond int32": "faults/convert_attacks: identities_beyond_int32",
     "check and train disagree": "faults/classes: one_class_is_refused_by_train_and_by_check, "
-    "training_names_the_classes_without_jets, an_empty_reweighting_class_is_refused_by_check_too",
+    "training_names_the_classes_without_jets, the_area_is_that_of_the_pairs_that_exist, "
+    "an_empty_reweighting_class_is_refused_by_check_too",
     "pipes, devices, sparse files": "faults/bombs: pipes_as_files_of_jets, devices_and_lists; faults/yaml_attacks: "
     "a_sparse_file_and_a_pipe_are_not_read; faults/tagger_attacks: pipes_and_sparse_files, a_pipe_as_weights; "
-    "faults/onnx_attacks: a_pipe, a_sparse_file; faults/convert_attacks: pipes",
+    "faults/onnx_attacks: a_pipe, a_sparse_file; faults/convert_attacks: pipes; "
+    "faults/foreign_files: files_of_a_run_that_partt_did_not_write, a_checkpoint_that_partt_did_not_write",
     "YAML": "faults/yaml_attacks: attacks, bombs_end_soon, tags_are_refused, "
     "regular_expressions_do_not_backtrack, branch_magic_that_grows, recipes_have_bounds, networks_have_bounds",
     "tagger files": "faults/tagger_attacks: attacks_on_tagger_files, headers, very_many_keys",
@@ -181,7 +189,7 @@ FOUND_IN_USE = {
     "entry counts and numbers of the command line": "faults/bombs: a_flipped_bit_in_the_number_of_entries, "
     "numbers_on_the_command_line, too_many_files",
     "URLs without a file system": "faults/bombs: urls_without_a_file_system",
-    "out of memory": "faults/bombs: out_of_memory_is_one_line",
+    "out of memory": "faults/bombs: out_of_memory_is_one_line, errors_that_mean_out_of_memory",
     "changed metrics.jsonl and predict.json": "faults/surroundings: a_changed_log_is_one_line_or_is_drawn, "
     "a_changed_predict_json_is_no_traceback, evaluate_with_a_changed_predict_json",
     "terminals without Unicode, names of any bytes": "faults/surroundings: a_terminal_without_unicode, "
@@ -194,9 +202,11 @@ FOUND_IN_USE = {
     "a lock after SIGKILL": "faults/signals: after_sigkill_a_resume_starts_at_once",
     "a tagger without permission": "faults/foreign_files: a_tagger_without_permission_is_not_a_missing_one",
     "tokens of URLs": "faults/foreign_files: random_urls_lose_their_secrets, run_json_has_no_tokens, "
-    "a_new_token_is_no_reason_to_fill_the_cache_again",
+    "a_new_token_is_no_reason_to_fill_the_cache_again; "
+    "faults/secrets: no_verb_writes_or_prints_secrets_of_urls",
     "silent, slow and busy servers": "faults/servers: a_silent_server_is_given_up, a_server_that_drips_is_given_up, "
-    "a_busy_server_is_asked_again_when_it_says, a_signal_ends_a_prediction_that_waits",
+    "a_busy_server_is_asked_again_when_it_says, a_signal_ends_a_prediction_that_waits, "
+    "a_signal_ends_every_verb_that_waits_for_a_server, a_server_that_fails_is_one_line_and_a_rerun_completes",
     "a killed scheduler": "faults/servers: a_killed_scheduler_ends_a_prediction_and_a_rerun_completes, "
     "a_killed_scheduler_ends_a_simulation_and_a_rerun_completes",
     "a resume on another number of processes": "faults/servers: "
@@ -266,3 +276,20 @@ def test_every_fault_found_in_use_fails_on_version_0_1_only(line):
     for row in attacks:
         for file, name in named_tests(row["test"]):
             assert name in functions_of(file), f"{row['attack']}: {file} has no {name}"
+
+
+FAMILIES = {
+    "YAML": {"generated configs"},
+    "taggers": {"generated taggers"},
+    "weights": {"generated weights"},
+    "ONNX": {"generated ONNX files"},
+    "inputs of convert": {"generated NPZ files", "generated HDF5 files"},
+    "inputs of evaluate": {"generated inputs of evaluate"},
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_generators_of_attacks_find_faults_in_version_0_1(family):
+    found = [row for row in ATTACKS if row["attack"] in FAMILIES[family]]
+    assert any(" seeds: " in row["0.1.0"] for row in found)
+    assert all(row["now"] == "holds" for row in found)

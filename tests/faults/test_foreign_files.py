@@ -6,6 +6,7 @@ and a folder.
 
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -29,7 +30,7 @@ from partt.conversion.convert import convert
 from partt.data.files import root_writing
 from partt.data.reading.batch_cache import BatchCache
 from partt.data.reading.splitting import Split
-from partt.errors import ConfigError, OutputError
+from partt.errors import ConfigError, DataError, OutputError
 from partt.evaluation import report
 from partt.exporting import export as export_module
 from partt.exporting.export import export
@@ -95,7 +96,8 @@ VERBS = {
     "convert": ("convert quarkgluon qg.npz", "out/a.root", ["a.root"]),
     "convert to a folder": ("convert quarkgluon qg.npz", "out", ["qg.root"]),
 }
-KINDS = ["file", "link", "broken link", "folder"]
+KINDS = ["file", "link", "broken link", "folder", "pipe"]
+NOTHING = {"broken link", "pipe"}  # kinds without a file of the user
 CASES = [(verb, name, kind) for verb, (_, _, names) in VERBS.items() for name in names for kind in KINDS]
 
 
@@ -114,9 +116,11 @@ def attack(path: Path, kind: str) -> Path:
         mine = path / "mine"
     elif kind == "file":
         mine = path
+    elif kind == "pipe":
+        os.mkfifo(path)
     else:
         path.symlink_to(mine)
-    if kind != "broken link":
+    if kind not in NOTHING:
         mine.write_text(MINE)
     return mine
 
@@ -140,12 +144,12 @@ def test_what_partt_did_not_make_is_refused(inputs, tmp_path, capsys, verb, name
     assert message.count("\n") == 1
     assert str(out / name) in message
     assert kind == "folder" or "--overwrite" in message
-    if kind == "broken link":
+    if kind in NOTHING:
         assert not mine.exists()
     else:
         assert mine.read_text() == MINE
     assert [path for path in out.rglob("*") if path.is_file() and not path.is_symlink()] == (
-        [] if kind == "broken link" else [mine]
+        [] if kind in NOTHING else [mine]
     )  # nothing else, no temporary file
 
 
@@ -221,7 +225,7 @@ def test_training_replaces_no_file_of_the_user(inputs, tmp_path, name, kind, res
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ConfigError, match="already exists, but .* contains no run"):
         run_job(_job(inputs), tmp_path, resume=resume)
-    assert mine.exists() == (kind != "broken link")
+    assert mine.exists() == (kind not in NOTHING)
     assert not mine.exists() or mine.read_text() == MINE
     assert sorted(set(tmp_path.rglob("*")) - {tmp_path / "lock"}) == before
 
@@ -235,13 +239,39 @@ def test_a_run_that_was_killed_before_its_recipe_was_written_resumes(inputs, tmp
     assert not list(tmp_path.glob(".*.tmp*"))
 
 
-@pytest.mark.parametrize("text", ["", "[", '{"mine": 1}', "[" * 100_000])
-def test_an_environment_that_partt_did_not_write(inputs, tmp_path, text):
-    run_job(_job(inputs), tmp_path, should_stop=stop_after(2))
-    (tmp_path / "environment.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"environment\.json"):
-        run_job(_job(inputs), tmp_path, resume=True)
-    assert (tmp_path / "environment.json").read_text() == text
+@pytest.fixture(scope="module")
+def stopped_run(inputs, tmp_path_factory):
+    """Return a run that was stopped after a few steps."""
+    folder = tmp_path_factory.mktemp("stopped")
+    run_job(_job(inputs), folder, should_stop=stop_after(2))
+    return folder
+
+
+@pytest.mark.parametrize("text", ["[", '{"mine": 1}', "[" * 100_000, "7", '{"recipe": {"epochs": []}}', None])
+@pytest.mark.parametrize("name", ["environment.json", "run.json", "lock"])
+def test_files_of_a_run_that_partt_did_not_write(inputs, stopped_run, tmp_path, name, text):
+    run = tmp_path / "run"
+    shutil.copytree(stopped_run, run)
+    (run / name).unlink()
+    os.mkfifo(run / name) if text is None else (run / name).write_text(text)
+    with pytest.raises(ConfigError) as error:
+        run_job(_job(inputs), run, resume=True)
+    assert str(run) in str(error.value)
+    assert text is None or (run / name).read_text() == text
+
+
+@pytest.mark.parametrize("suffix", ["json", "pt"])
+@pytest.mark.parametrize("text", ["", "[" * 100_000, "7", '{"format_version": [], "sha256": 1}', None])
+def test_a_checkpoint_that_partt_did_not_write(inputs, stopped_run, tmp_path, suffix, text):
+    """It is the only one, and it stays."""
+    run = tmp_path / "run"
+    shutil.copytree(stopped_run, run)
+    (path,) = (run / "checkpoints").glob(f"*.{suffix}")
+    path.unlink()
+    os.mkfifo(path) if text is None else path.write_text(text)
+    with pytest.raises(DataError, match="checkpoints are damaged"):
+        run_job(_job(inputs), run, resume=True)
+    assert text is None or path.read_text() == text
 
 
 _JOBS: dict[Path, object] = {}
@@ -343,7 +373,7 @@ def test_random_attacks(tmp_path):
             refuse_foreign(path, "partt", lambda _, ours=ours: bool(ours), overwrite=bool(overwrite))
         except ConfigError:
             assert not allowed
-            assert kind == "broken link" or mine.read_text() == MINE
+            assert kind in NOTHING or mine.read_text() == MINE
             continue
         assert allowed
         with atomic_path(path) as temporary:

@@ -80,6 +80,7 @@ def with_external_function(model):
     node = onnx.helper.make_node("Constant", [], ["y"], value=external("t"))
     opset = [onnx.helper.make_opsetid("", 20)]
     model.functions.append(onnx.helper.make_function("partt", "f", [], ["y"], [node], opset))
+    model.opset_import.append(onnx.helper.make_opsetid("partt", 1))  # otherwise onnxruntime refuses the file
 
 
 def with_external_sparse(model):

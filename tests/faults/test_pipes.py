@@ -92,6 +92,37 @@ def test_streams_may_be_closed_from_the_start(folder):
     assert (folder / "scores" / "predict.json").exists()
 
 
+def run_with_full_disk(folder, command, descriptor):
+    """Run a command with an output, 1 or 2, to a full disk."""
+
+    def fill():
+        os.dup2(os.open("/dev/full", os.O_WRONLY), descriptor)
+
+    pipe = subprocess.PIPE
+    result = run_partt(command.split(), prepare=fill, cwd=folder, stdout=pipe, stderr=pipe, text=True)
+    return checked(result), result.stderr
+
+
+def test_a_full_disk_under_standard_error_ends_nothing(folder):
+    assert run_with_full_disk(folder, TRAIN, 2)[0] == 0
+    assert (folder / "run" / "best.safetensors").exists()
+    assert run_with_full_disk(folder, "check jetclass_kin none.root", 2)[0] == 3
+
+
+def test_a_full_disk_under_standard_output_is_one_line(folder):
+    code, errors = run_with_full_disk(folder, "predict --tagger tagger.safetensors jets.root --out scores", 1)
+    assert code == 5
+    assert errors.splitlines()[-1] == "partt: error: cannot write the output: No space left on device"
+    assert (folder / "scores" / "predict.json").exists()
+
+
+def test_training_with_closed_streams(folder):
+    command = f"{sys.executable} -m partt {TRAIN} --threads 1 <&- >&- 2>&-"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run(["bash", "-c", command], cwd=folder, env=environment, check=False).returncode == 0
+    assert (folder / "run" / "best.safetensors").exists()
+
+
 def test_an_encoding_without_the_characters_of_a_message(folder):
     result = subprocess.run(
         [sys.executable, "-m", "partt", "check", "jetclass_kin", "jéts.root"],

@@ -13,19 +13,23 @@ from pathlib import Path
 import fsspec.config
 import pytest
 import torch
+import yaml
 from test_distributed import free_port, run_rank, run_two
 from test_faults import in_child, wait_for
+from test_fit import assert_same_run
 
 import partt
 from conftest import FIXTURES, ROOT
+from forked_commands import start_partt
 from jets import write_jets
 from partt.data.files import access
 from partt.data.files.tables import inspect_file
-from partt.errors import ConfigError, DataError, OutputError
+from partt.errors import ConfigError, DataError, OutputError, ParttError
+from partt.jobs.metrics_file import read_metrics
 from partt.jobs.stop_signals import SignalledError, stop_on_signal
 from partt.training import distributed
 from prediction_jobs import saved_tagger
-from training_jobs import run_job, tiny_job
+from training_jobs import TINY_RECIPE, run_job, stop_after, tiny_job
 
 pytestmark = pytest.mark.server
 
@@ -33,7 +37,7 @@ FIXTURE = FIXTURES / "jetclass_vector_layout.root"
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves the fixture; `server.fault` says how the bodies of answers fail."""
+    """Serves the fixture, or the files of `server.folder`; `server.fault` says how the bodies of answers fail."""
 
     protocol_version = "HTTP/1.1"
 
@@ -54,7 +58,14 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
-        body = FIXTURE.read_bytes()
+        name = self.path.partition("?")[0].lstrip("/")
+        path = self.server.folder / name if self.server.folder else FIXTURE
+        if not path.exists():
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        body = path.read_bytes()
         start, stop = 0, len(body)
         wanted = self.headers.get("Range")
         if wanted:
@@ -91,6 +102,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.fault, self.busy, self.requests, self.retry_after = "", [], 0, "1"
+        self.folder = None
         self.released = threading.Event()
         self.url = f"http://127.0.0.1:{self.server_port}/jets.root"
 
@@ -187,34 +199,112 @@ def test_a_signal_ends_a_prediction_that_waits(server, tmp_path):
     assert "Traceback" not in errors
 
 
+VERBS = {  # verb -> its words without the URL, exit code after a signal, and whether the same command continues
+    "check": ("check jetclass_kin", 143),
+    "train": ("train tiny.yaml --val-fraction 0.2 --out run --threads 1 --workers 1 --train", 75),
+    "predict": ("predict --tagger tagger.safetensors --out out --threads 1", 75),
+    "evaluate": ("evaluate --out out", 143),
+    "explain": ("explain tagger.safetensors --out out --threads 1", 143),
+    "show": ("show tagger.safetensors --entry 1 --out out", 143),
+}
+
+
+def started(folder, verb, url, **environment):
+    """Start a verb that reads a URL; standard error is a pipe."""
+    saved_tagger(folder / "tagger.safetensors")
+    (folder / "tiny.yaml").write_text(yaml.safe_dump({**TINY_RECIPE, "epochs": 1}))
+    return start_partt(
+        [*VERBS[verb][0].split(), url],
+        prepare=lambda: os.environ.update(environment),
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def one_line(process):
+    """Return exit code and the error of a command, which must end soon with one line; progress is no error."""
+    _, errors = process.communicate(timeout=30)
+    lines = [line for line in errors.splitlines() if line.startswith("partt: ") or "Error" in line]
+    assert len(lines) == 1, errors
+    assert "Traceback" not in errors
+    return process.returncode, lines[0]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_signal_ends_every_verb_that_waits_for_a_server(server, tmp_path, verb):
+    server.fault = "silent"
+    process = started(tmp_path, verb, server.url)
+    wait_for(lambda: server.requests >= 2, seconds=60)
+    process.terminate()
+    with at_most(10):
+        code, error = one_line(process)
+    assert code == VERBS[verb][1]
+    assert "stopped by" in error
+
+
+@pytest.mark.parametrize("fault", ["silent", "drip"])
+@pytest.mark.parametrize("verb", ["train", "predict"])
+def test_a_server_that_fails_is_one_line_and_a_rerun_completes(server, tmp_path, verb, fault):
+    server.fault = fault
+    code, error = one_line(started(tmp_path, verb, server.url, PARTT_REMOTE_TIMEOUT="0.2"))
+    assert code == 3
+    assert error.startswith(f"partt: error: {server.url}: cannot read")
+    server.fault = ""
+    process = started(tmp_path, verb, server.url)
+    assert process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
 # --- several processes --------------------------------------------------------------------------------
 
 
-def test_a_resume_with_another_number_of_processes_ends_all(jet_file, tmp_path):
-    job = tiny_job(jet_file, epochs=1)
-    run_job(job, tmp_path)
-    with at_most(60):
-        codes = run_two(job, tmp_path, resume=True)
-    assert None not in codes
-    assert 0 not in codes
-
-
-def rank_that_may_die(rank, port, job, out):
+def rank_with_errors(rank, port, job, out, options):
+    """Train as one of two processes; write the error down, and end with its exit code."""
     try:
-        run_rank(rank, port, job, out, 10**9, {})
-    except OutputError as error:
-        os._exit(5 if "lost another process of this run" in str(error) else 1)
+        run_rank(rank, port, job, out, 10**9, options)
+    except ParttError as error:
+        (out / f"error_{rank}").write_text(str(error))
+        os._exit(error.exit_code)
 
 
-def test_a_dead_process_is_one_line_for_the_others(jet_file, tmp_path):
-    job, port = tiny_job(jet_file, epochs=2000, patience=2000), free_port()
-    ranks = [in_child(rank_that_may_die, rank, port, job, tmp_path) for rank in range(2)]
+def start_ranks(job, out, **options):
+    port = free_port()
+    return [in_child(rank_with_errors, rank, port, job, out, options) for rank in range(2)]
+
+
+def test_a_resume_with_another_number_of_processes_ends_all(jet_file, tmp_path):
+    job = tiny_job(jet_file, epochs=2)
+    run_job(job, tmp_path, should_stop=stop_after(3))
+    ranks = start_ranks(job, tmp_path, resume=True)
+    with at_most(60):
+        for rank in ranks:
+            rank.join(60)
+    assert ranks[0].exitcode == ConfigError.exit_code
+    assert "processes: 1 before, 2 now" in (tmp_path / "error_0").read_text()
+    assert ranks[1].exitcode == OutputError.exit_code  # it lost the first one
+    assert "lost another process of this run" in (tmp_path / "error_1").read_text()
+    run_job(job, tmp_path, resume=True)
+    run_job(job, tmp_path / "whole")
+    assert_same_run(tmp_path, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_dead_process_is_one_line_for_the_others_and_a_resume_goes_on(jet_file, tmp_path, killed):
+    job = tiny_job(jet_file, epochs=2000, patience=2000)
+    ranks = start_ranks(job, tmp_path)
     metrics = tmp_path / "metrics.jsonl"
-    wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") > 2, seconds=60)
-    ranks[1].kill()
+    wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") > 8, seconds=60)
+    ranks[killed].kill()
     with at_most(30):
-        ranks[0].join(30)
-    assert ranks[0].exitcode == 5
+        ranks[1 - killed].join(30)
+    assert ranks[1 - killed].exitcode == OutputError.exit_code
+    error = (tmp_path / f"error_{1 - killed}").read_text()
+    assert "lost another process of this run" in error
+    assert "\n" not in error
+    assert run_two(job, tmp_path, stop_at=3, resume=True) == [75, 75]
+    read_metrics(metrics)
 
 
 def test_other_errors_of_training_stay_what_they_are():

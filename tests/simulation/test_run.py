@@ -1,6 +1,7 @@
 """`partt simulate` as a whole: the same files after interruptions, and with any number of workers."""
 
 import inspect
+import json
 import os
 import random
 import re
@@ -23,6 +24,7 @@ from partt.data.files.tables import inspect_file, read_columns
 from partt.data.jagged import Jagged
 from partt.errors import ConfigError
 from partt.simulation.manifest import file_hash
+from toy_scores import write_scores
 
 WORDS = ["--jets", "6", "--jets-per-file", "3", "--classes", "Zqq", "Hbb", "--seed", "5"]
 EXTRA = ["--extra", "vertices", "generator"]
@@ -154,6 +156,46 @@ def test_a_damaged_or_missing_file_is_made_again(undisturbed, tmp_path, capsys):
     assert "2 files made" in capsys.readouterr().out
     for name in FILES:
         assert_same_columns(out / name, undisturbed / name)
+
+
+@pytest.mark.parametrize("kind", ["file", "scores", "link", "broken link", "folder", "pipe"])
+@pytest.mark.parametrize("name", ["HToBB_002.root", "simulation.json"])
+def test_files_of_others_are_not_replaced(undisturbed, tmp_path, capsys, kind, name):
+    """Also where a folder of its own jets is extended."""
+    out, mine = tmp_path / "out", tmp_path / "mine"
+    shutil.copytree(undisturbed, out)
+    mine.write_text("a file of mine\n")
+    path = out / name
+    path.unlink(missing_ok=True)
+    if "link" in kind:
+        path.symlink_to(mine)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "scores":  # a ROOT file, but not of simulated jets
+        write_scores(path)
+    else:
+        shutil.copy(mine, path)
+    if kind == "broken link":
+        mine.unlink()
+    before = {other: other.read_bytes() for other in out.iterdir() if other.is_file()}
+    assert simulate(out, "--jets", "9") in {2, 3, 5}
+    assert capsys.readouterr().err.count("\n") == 1
+    assert {other: other.read_bytes() for other in out.iterdir() if other.is_file()} == before
+    assert path.is_symlink() == ("link" in kind)
+    assert mine.exists() == (kind != "broken link")
+
+
+def test_a_file_that_a_killed_command_did_not_list_is_made_again(undisturbed, tmp_path, capsys):
+    out = tmp_path / "out"
+    shutil.copytree(undisturbed, out)
+    manifest = json.loads((out / "simulation.json").read_text())
+    del manifest["files"][FILES[3]]
+    (out / "simulation.json").write_text(json.dumps(manifest))
+    assert simulate(out) == 0
+    assert "1 files made" in capsys.readouterr().out
+    assert_same_columns(out / FILES[3], undisturbed / FILES[3])
 
 
 def test_another_seed_is_refused_in_the_same_folder(undisturbed, capsys):

@@ -218,11 +218,13 @@ def test_kills_in_checkpoint_writes_leave_a_sound_one(tmp_path):
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not(jet_file, tmp_path):
     random.seed(2)
     job = tiny_job(jet_file, epochs=2, checkpoint_minutes=0.0)
-    run_job(job, tmp_path / "whole")
+    started = time.monotonic()
+    in_child(run_job, job, tmp_path / "whole").join()
+    whole = time.monotonic() - started
     num_kills = 0
     for attempt in range(100):
         child = in_child(run_job, job, tmp_path / "run", resume=attempt > 0)
-        child.join(random.uniform(0.05, 0.5) if attempt < 8 else None)
+        child.join(random.uniform(0.02, 0.2) * whole if attempt < 16 else None)
         if child.exitcode is not None:
             break
         child.kill()

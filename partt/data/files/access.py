@@ -258,6 +258,8 @@ def data_error(url: str, what: str, error: Exception, num_attempts: int) -> Data
     tried_again = is_remote(url) and not isinstance(error, TooSlowError)
     attempts = f" ({num_attempts} attempts)" if tried_again else ""
     hint = "is the server up and the file complete?" if is_remote(url) else "copy or make the file again"
+    if isinstance(error, MemoryError):
+        hint = "use fewer threads or workers, or copy the file again if it is damaged"
     return DataError(f"{url}: cannot read {what}{attempts}: {detail}; {hint}")
 
 

@@ -83,6 +83,8 @@ class BatchCache:
         return None if tensors is None else tensors.get(SOFT_LABELS)
 
     def _load(self, path: Path) -> dict[str, Tensor] | None:
+        if not path.is_file():  # a pipe would be read for ever
+            return None
         try:
             with safe_open(path, framework="pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
