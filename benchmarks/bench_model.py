@@ -10,7 +10,11 @@ so that a busy machine affects all equally; medians are compared. With one threa
 CPU time, which other jobs on the machine do not stretch; with more it is the wall clock. Memory is the peak
 of a training step in a separate process, less what it had before.
 
-usage: python benchmarks/bench_model.py [--parts PART ...] [--threads N ...] [--rounds N] [--json FILE]
+`--before TREE` measures an older tree of partt in the same turns: `git worktree add --detach TREE COMMIT`.
+What the JSON file has of other parts and threads is kept.
+
+usage: python benchmarks/bench_model.py [--parts PART ...] [--threads N ...] [--rounds N] [--before TREE]
+       [--json FILE]
 """
 
 import argparse
@@ -423,6 +427,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=3, help="of two measurements each")
+    parser.add_argument("--before", type=Path, metavar="TREE", help="a checkout of an older partt")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -432,6 +437,8 @@ def main() -> None:
     if not glob.glob(FILES):  # noqa: PTH207
         sys.exit(f"no files match {FILES}")
     results: dict[str, Any] = {}
+    if options.json and options.json.exists():
+        results = json.loads(options.json.read_text())
     for part in options.parts:
         for threads in [1] if part == "memory" else options.threads:
             unit = f"training step, batch {MEMORY_BATCH}, GB" if part == "memory" else "jets/s"
@@ -441,15 +448,22 @@ def main() -> None:
                 for number in range(len(PARTS[part])):
                     for name, values in _child(part, number, threads).items():
                         rates.setdefault(name, []).extend(values)
+                for name, values in (
+                    _child(part, 0, threads, options.before).items() if options.before else ()
+                ):
+                    if name.startswith("partt"):
+                        rates.setdefault(f"before: {name}", []).extend(values)
             results[title] = rates
             _print_table(title, rates)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=2) + "\n")
+            if options.json:
+                options.json.write_text(json.dumps(results, indent=2) + "\n")
 
 
-def _child(part: str, number: int, threads: int) -> dict[str, list[float]]:
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    command = [sys.executable, __file__, "--parts", part, "--child", str(number), "--threads", str(threads)]
+def _child(part: str, number: int, threads: int, tree: Path = ROOT) -> dict[str, list[float]]:
+    environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    environment["PYTHONPATH"] = str(tree)
+    script = str(tree / "benchmarks" / "bench_model.py")
+    command = [sys.executable, script, "--parts", part, "--child", str(number), "--threads", str(threads)]
     output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
     result: dict[str, list[float]] = json.loads(output.splitlines()[-1])
     return result

@@ -293,8 +293,10 @@ def main() -> None:
     if not glob.glob(options.files):  # noqa: PTH207
         sys.exit(f"no files match {options.files}: give some with --files")
     results = {part: PARTS[part](options) for part in options.parts}
+    if options.json and options.json.exists():  # other parts are kept
+        results = json.loads(options.json.read_text()) | results
     if options.json:
-        options.json.write_text(json.dumps(results, indent=2))
+        options.json.write_text(json.dumps(results, indent=2) + "\n")
     for part, rows in results.items():
         _print_table(part, rows)
 

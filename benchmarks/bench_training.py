@@ -12,8 +12,10 @@ nothing but the machine and so show the most that N processes could reach. The s
 counts, on idle cores. That by CPU time, N x the CPU time of one thread / that of all processes, hardly
 depends on other jobs, but leaves out that processes wait for each other.
 
+`--before TREE` trains with an older tree of partt in the same turns: `git worktree add --detach TREE COMMIT`.
+
 usage: python benchmarks/bench_training.py [--files GLOB] [--jets N] [--threads N] [--processes N]
-       [--batch N] [--rounds N] [--json FILE]
+       [--batch N] [--rounds N] [--before TREE] [--json FILE]
 """
 
 import argparse
@@ -179,6 +181,7 @@ def main() -> None:
     )
     parser.add_argument("--batch", type=int, default=128, help="jets of a step (default: 128)")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--before", type=Path, metavar="TREE", help="a checkout of an older partt")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", choices=TRAINERS, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -195,6 +198,8 @@ def main() -> None:
             ways = _ways(jets, options)
         else:
             ways = {trainer: partial(_trained, trainer, jets, options) for trainer in TRAINERS}
+            if options.before:
+                ways["before"] = partial(_trained, "partt", jets, options, options.before)
         results: dict[str, list[Seconds]] = {way: [] for way in ways}
         load = [os.getloadavg()[0]]
         for _ in range(options.rounds):
@@ -261,14 +266,18 @@ def _run_child(options: argparse.Namespace) -> None:
         work()
 
 
-def _trained(trainer: str, folder: Path, options: argparse.Namespace) -> Seconds:
-    return _ended(_start(trainer, folder, options))
+def _trained(trainer: str, folder: Path, options: argparse.Namespace, tree: Path = ROOT) -> Seconds:
+    return _ended(_start(trainer, folder, options, tree))
 
 
-def _start(trainer: str, folder: Path, options: argparse.Namespace) -> "subprocess.Popen[str]":
+def _start(
+    trainer: str, folder: Path, options: argparse.Namespace, tree: Path = ROOT
+) -> "subprocess.Popen[str]":
     environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads))
-    command = [sys.executable, __file__, "--child", trainer, "--files", str(folder)]
-    for name in ("threads", "processes", "batch"):
+    environment["PYTHONPATH"] = str(tree)
+    script = str(tree / "benchmarks" / "bench_training.py")
+    command = [sys.executable, script, "--child", trainer, "--files", str(folder)]
+    for name in ("threads", "processes", "batch") if tree == ROOT else ("threads",):  # as 0.1 has it
         command += [f"--{name}", str(getattr(options, name))]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -306,7 +315,8 @@ def _print_table(results: dict[str, list[Seconds]], num_jets: int, options: argp
         title=f"{num_jets} jets, batch {options.batch}, {options.threads} "
         f"thread{'s' * (options.threads > 1)}: jets/s",
     )
-    for heading in ("partt", "weaver", "partt / weaver"):
+    others = [name for name in results if name != "partt"]
+    for heading in (*results, *(f"partt / {name}" for name in others)):
         table.add_column(heading, justify="right")
     for number, epoch in enumerate(EPOCHS):
         for clock in ("cpu", "wall"):
@@ -314,10 +324,9 @@ def _print_table(results: dict[str, list[Seconds]], num_jets: int, options: argp
                 name: num_jets / statistics.median(run[clock][number] for run in runs)
                 for name, runs in results.items()
             }
-            ratio = rates["partt"] / rates["weaver"]
-            table.add_row(
-                f"{epoch}, {clock} time", *(f"{rate:.1f}" for rate in rates.values()), f"{ratio:.2f}"
-            )
+            ratios = [rates["partt"] / rates[name] for name in others]
+            cells = (*(f"{rate:.1f}" for rate in rates.values()), *(f"{ratio:.2f}" for ratio in ratios))
+            table.add_row(f"{epoch}, {clock} time", *cells)
     Console().print(table)
 
 

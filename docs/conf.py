@@ -34,5 +34,6 @@ html_show_copyright = False
 
 
 def setup(app: Sphinx) -> None:
-    """Let pages name what is generated from the code."""
+    """Let pages name what is generated from the code and from measurements."""
     app.connect("source-read", generated.fill_in)
+    app.connect("env-get-outdated", generated.pages_to_fill)

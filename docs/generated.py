@@ -1,4 +1,4 @@
-"""What pages show of the code itself: help texts, keys of configs, errors.
+"""What pages show of the code itself (help texts, keys of configs, errors) and of what benchmarks measured.
 
 A page has the line `<!-- generated: NAME -->`; when Sphinx reads it, Markdown made here replaces the line.
 """
@@ -7,17 +7,18 @@ import contextlib
 import inspect
 import io
 import json
-import math
 import os
 import re
-import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.pycode import ModuleAnalyzer
 
+import measured
+import results
 from partt import errors
 from partt.cli.main import VERBS, main
 from partt.config import Record
@@ -37,6 +38,13 @@ def fill_in(app: Sphinx, page: str, source: list[str]) -> None:
     """Put the generated text into a page (Sphinx's event source-read)."""
     del app, page
     source[0] = PLACE.sub(lambda match: TEXTS[match[1]](), source[0])
+
+
+def pages_to_fill(app: Sphinx, env: BuildEnvironment, *changes: set[str]) -> list[str]:
+    """Return the pages with generated text: every build makes them anew (Sphinx's event env-get-outdated)."""
+    del app, changes
+    texts = {page: Path(env.doc2path(page)).read_text(encoding="utf-8") for page in env.found_docs}
+    return [page for page, text in texts.items() if PLACE.search(text)]
 
 
 def command_line() -> str:
@@ -141,35 +149,6 @@ def exit_codes() -> str:
     return "| exit code | error | |\n|---|---|---|\n" + "\n".join(rows) + "\n"
 
 
-def accuracy_per_second() -> str:
-    """Return the networks of benchmarks/accuracy_per_second.json, the fastest first."""
-    path = Path(__file__).parents[1] / "benchmarks" / "accuracy_per_second.json"
-    measured = json.loads(path.read_text(encoding="utf-8"))
-    rows = []
-    for name, found in measured["networks"].items():
-        values = {key: [seed[key] for seed in found["seeds"]] for key in ("accuracy", "mean_rejection")}
-        errors = {key: found["seeds"][0][f"{key}_error"] for key in values}
-        spread = {key: statistics.stdev(some) if len(some) > 1 else 0.0 for key, some in values.items()}
-        cells = [
-            f"{statistics.mean(values[key]):.{digits}f} ± {math.hypot(errors[key], spread[key]):.{digits}f}"
-            for key, digits in (("accuracy", 4), ("mean_rejection", 0))
-        ]
-        speeds = [found["jets_per_second"][size] for size in ("400", "1")]
-        numbers = [*cells, *(f"{speed:,.0f}" for speed in speeds), measured["published"].get(name, "")]
-        rows.append((-speeds[0], f"| {name} | {len(found['seeds'])} | {' | '.join(map(str, numbers))} |"))
-    titles = (
-        "",
-        "seeds",
-        "accuracy",
-        "mean rejection",
-        "jets/s, batch 400",
-        "jets/s, jet by jet",
-        "published",
-    )
-    head = [f"| {' | '.join(titles)} |", "|---|" + "---:|" * (len(titles) - 1)]
-    return "\n".join([*head, *(row for _, row in sorted(rows)), ""])
-
-
 def notebook() -> str:
     """Return the cells of the notebook: texts, code as blocks, and what it shows."""
     path = Path(__file__).parent / "tutorial/notebook.ipynb"
@@ -192,7 +171,6 @@ def _shown(data: dict[str, list[str]]) -> str:
 
 TEXTS: dict[str, Callable[[], str]] = {
     "notebook": notebook,
-    "accuracy per second": accuracy_per_second,
     "command line": command_line,
     "recipe keys": recipe_keys,
     "network keys": network_keys,
@@ -200,6 +178,8 @@ TEXTS: dict[str, Callable[[], str]] = {
     "input map keys": input_map_keys,
     "formula functions": formula_functions,
     "exit codes": exit_codes,
+    **measured.TEXTS,
+    **results.TEXTS,
 }
 
 

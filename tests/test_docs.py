@@ -213,3 +213,13 @@ def test_every_public_name_is_in_the_reference():
     page = (ROOT / "docs" / "reference" / "python.md").read_text()
     missing = [name for name in partt.__all__ if name != "__version__" and f".{name}" not in page]
     assert not missing
+
+
+def test_generated_texts_exist_and_are_shown(monkeypatch):
+    from generated import PLACE, TEXTS
+
+    monkeypatch.setenv("COLUMNS", "100")  # which the help texts change
+    shown = {name for page in PAGES for name in PLACE.findall(page.read_text())}
+    assert shown == TEXTS.keys()
+    for name, text in TEXTS.items():
+        assert text().strip(), name
