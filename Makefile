@@ -28,6 +28,8 @@ benchmark: $(STAMP)
 	$(BIN)/python benchmarks/bench_simulate.py
 	$(BIN)/python benchmarks/bench_model.py --json benchmarks/model.json
 	$(BIN)/python benchmarks/bench_training.py --json benchmarks/training.json
+	$(BIN)/python benchmarks/bench_training.py --threads 2 --json benchmarks/training_two_threads.json
+	$(BIN)/python benchmarks/bench_training.py --processes 2 --json benchmarks/training_processes_128.json
 	$(BIN)/python benchmarks/bench_training.py --processes 2 --batch 512 --jets 3000 --json benchmarks/training_processes.json
 	$(BIN)/python benchmarks/bench_scale.py --json benchmarks/scale.json
 	$(BIN)/python benchmarks/bench_memory.py --json benchmarks/memory.json

@@ -7,7 +7,7 @@ trains every network on the same 20 000 jets (SAMPLE/seeds), tests it on the sam
 measures its speed, and draws the figure of README and docs. The taggers that partt ships, trained on more
 jets, are tested beside them. If interrupted, rerun the same command: trainings resume, and what is in the
 JSON file already is kept, as are the test jets with the right class, for paired differences with networks
-that are trained later. `--parts` and `--networks` do some of it.
+that are trained later. `--parts` and `--networks` do some of it; speed needs no training.
 
 The students have part_xs's settings and jets, and learn the scores of a teacher instead of labels: of the
 three part_s of this benchmark, or of the best tagger that partt ships (trained on ten times as many jets).
@@ -56,8 +56,8 @@ class Training:
     teacher: str = ""  # a network of this benchmark, all its seeds, or a shipped tagger
 
 
-def _one_cycle(name: str, lr: str, num_seeds: int = 3, teacher: str = "") -> Training:
-    settings = (f"optimizer.lr={lr}", "epochs=8", *ONE_CYCLE)
+def _one_cycle(name: str, lr: str, num_seeds: int = 3, teacher: str = "", num_epochs: int = 8) -> Training:
+    settings = (f"optimizer.lr={lr}", f"epochs={num_epochs}", *ONE_CYCLE)
     return Training(f"jetclass_{name}", settings, num_seeds, teacher)
 
 
@@ -68,9 +68,9 @@ TRAININGS = {
     "slim_s": _one_cycle("slim_s", "2e-3"),
     "pfn": Training("jetclass_pfn", ("optimizer.lr=2e-3", "epochs=40")),
     "particlenet": Training("jetclass_particlenet", ("optimizer.lr=5e-3", "epochs=5")),
-    "part_m": _one_cycle("part_m", "3e-3", num_seeds=1),
-    "slim_m": _one_cycle("slim_m", "1e-3", num_seeds=1),
-    "part": Training("jetclass_part_full", ("epochs=8",)),
+    "part_m": _one_cycle("part_m", "3e-3", num_seeds=1, num_epochs=6),
+    "slim_m": _one_cycle("slim_m", "1e-3", num_seeds=1, num_epochs=6),
+    "part": Training("jetclass_part_full", ("epochs=6",)),
     "student of three part_s": _one_cycle("part_xs", "5e-3", teacher="part_s"),
     "student of the best": _one_cycle("part_xs", "5e-3", teacher="jetclass-200k"),
 }
@@ -271,10 +271,22 @@ def speed_child(runs: Path, networks: Iterable[str]) -> None:
         return run
 
     for name in networks:
-        network = load_torch_tagger(taggers(name, runs)[0]).network.eval()
+        tagger = taggers(name, runs)[0]
+        known = name in SHIPPED or tagger.exists()
+        network = load_torch_tagger(tagger).network if known else new_network(name, jets)
+        network.eval()
         competitors[f"{name}, batch {NUM_JETS}"] = (NUM_JETS, work(network, [jets.inputs]))
         competitors[f"{name}, batch 1"] = (len(single), work(network, single))
     print(json.dumps(take_turns(competitors, 0.0, 1)))
+
+
+def new_network(name: str, jets: Any) -> Any:
+    """Return a network with new weights: its speed is that of a trained one."""
+    from partt.model.registry import build_network
+    from partt.training.recipe import load_recipe
+
+    model = load_recipe(TRAININGS[name].recipe).model
+    return build_network(model.name, model.network_config(), jets.inputs.shape, {"classes": len(CLASSES)})
 
 
 def measure_speed(networks: list[str], runs: Path, rounds: int, results: dict[str, Any]) -> None:
@@ -324,11 +336,7 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
 
     from partt.pages.style import colour, house_style
 
-    networks = {
-        name: found
-        for name, found in results["networks"].items()
-        if {"seeds", "jets_per_second"} <= set(found)
-    }
+    networks = {name: found for name, found in results["networks"].items() if "jets_per_second" in found}
     published = results["published"]
     slowest = results["weaver_part"]
     with house_style():
@@ -337,6 +345,8 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
         for number, (name, found) in enumerate(networks.items()):
             fast, single = (found["jets_per_second"][str(size)] for size in (NUM_JETS, 1))
             for axis, metric in zip(axes, ("accuracy", "mean_rejection"), strict=False):
+                if "seeds" not in found:  # not trained yet
+                    continue
                 values = [seed[metric] for seed in found["seeds"]]
                 mean, error = statistics.mean(values), found["seeds"][0][f"{metric}_error"]
                 error = math.hypot(error, statistics.stdev(values)) if len(values) > 1 else error
