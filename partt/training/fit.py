@@ -10,7 +10,7 @@ from torch import Tensor
 
 from partt.data.jagged import Table
 from partt.data.jet_batch import JetBatch
-from partt.data.reading.batches import dead_readers_reported, ordered_batches, training_batches
+from partt.data.reading.batches import ordered_batches, training_batches
 from partt.data.reading.jet_source import BadFile
 from partt.data.training_domain import Domain
 from partt.errors import ConfigError, DataError
@@ -119,7 +119,7 @@ def fit(
         report(_started(learner, steps, state, size))
     log = MetricsLog(folder, state) if world.is_first else None
     run = _Run(job, learner, steps, folder, machine, log, jets, domain, report, should_stop)
-    with dead_readers_reported(), memory_errors_explained(_memory_advice(job.recipe, steps)):
+    with memory_errors_explained(_memory_advice(job.recipe, steps)):
         state, stopped = _train(run, state)
     if world.is_first and not stopped:
         draw_curves(read_metrics(folder.metrics, "epoch"), folder.curves)

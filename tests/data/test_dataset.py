@@ -1,9 +1,11 @@
 """From files to batches: order, workers, resumption, weights, cache, bad jets and files."""
 
+import multiprocessing
 import os
 import pickle
 import re
 import signal
+import time
 from itertools import islice
 from pathlib import Path
 
@@ -400,6 +402,21 @@ def test_a_dead_worker_is_a_clear_error(files, monkeypatch):
     monkeypatch.setattr(UnitReader, "_read", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(DataError, match="a process that reads jets has died.*use fewer workers"):
         first_batches(source, 1, num_workers=1)
+
+
+def test_a_worker_that_dies_between_waits_is_reported_by_the_next_one(files):
+    source = open_all(files)
+    batches = training_batches(source, build_index(source), batch_size=16, seed=0, num_workers=1)
+    next(batches)
+    (reader,) = multiprocessing.active_children()
+    reader.kill()
+    state = Path(f"/proc/{reader.pid}/stat")
+    while state.read_text().split()[2] != "Z":
+        time.sleep(0.01)
+    time.sleep(0.1)  # torch's signal handler would raise here, and anywhere else
+    with pytest.raises(DataError, match="a process that reads jets has died"):
+        for _ in range(10_000):
+            next(batches)
 
 
 def test_a_file_that_changes_while_reading(files):

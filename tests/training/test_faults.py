@@ -306,7 +306,6 @@ def test_a_dead_reading_process_is_an_error(jet_file, tmp_path):
         if isinstance(event, StepDone) and event.step == 3:
             for process in multiprocessing.active_children():
                 process.kill()
-            time.sleep(5)  # until the signal comes: in the middle of a fork, Python would only warn of it
 
     machine = Machine(torch.device("cpu"), num_workers=1)
     with pytest.raises(DataError, match="a process that reads jets has died"):

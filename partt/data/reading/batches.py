@@ -5,10 +5,13 @@ Workers process whole units of the read plan, so the order does not depend on th
 
 import multiprocessing
 import resource
+import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -227,10 +230,12 @@ def _read_ahead(
             generator=torch.Generator(),
         )
         items = iter(loader)
+    _hold_back_deaths()
     readers = set(multiprocessing.active_children()) - others
     while True:
         try:
-            yield next(items)
+            with _deaths_raised():
+                item = next(items)
         except StopIteration:
             return
         except RuntimeError as error:
@@ -243,6 +248,41 @@ def _read_ahead(
         except (ConnectionError, EOFError, FileNotFoundError) as error:
             # A reader died between announcing its jets and handing them over.
             raise _dead_reader(error) from error
+        yield item
+
+
+class _Deaths:
+    """When torch's signal handler may raise that a reader has died: while the main thread waits for jets.
+
+    Otherwise it would raise anywhere, even where another error is being printed.
+    """
+
+    handler: Callable[[int, FrameType | None], object] | None = None  # of torch, which raises
+    are_raised = False
+
+
+def _hold_back_deaths() -> None:
+    """Put a handler before torch's, which a DataLoader has installed, or an earlier one did."""
+    handler = signal.getsignal(signal.SIGCHLD)
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and callable(handler) and handler is not _pass_on_death:
+        _Deaths.handler = handler
+        signal.signal(signal.SIGCHLD, _pass_on_death)
+
+
+def _pass_on_death(number: int, frame: FrameType | None) -> None:
+    if _Deaths.are_raised and _Deaths.handler is not None:
+        _Deaths.handler(number, frame)
+
+
+@contextmanager
+def _deaths_raised() -> Iterator[None]:
+    _Deaths.are_raised = True
+    try:
+        _pass_on_death(signal.SIGCHLD, None)  # that of a reader that has died since the last wait
+        yield
+    finally:
+        _Deaths.are_raised = False
 
 
 def _start_reader(number: int) -> None:
@@ -259,7 +299,7 @@ def _accepted(
 ) -> Iterator[UnitJets]:
     """Yield what workers have read; raise their errors, and check how many files they skipped."""
     bad = {file.url: file for file in index.bad_files}
-    with dead_readers_reported():
+    with _dead_readers_reported():
         for item in units_read:
             if isinstance(item, ParttError):
                 raise item
@@ -277,11 +317,8 @@ def _accepted(
 
 
 @contextmanager
-def dead_readers_reported() -> Iterator[None]:
-    """Turn torch's errors about reading processes, dead or with too few descriptors, into clear ones.
-
-    torch raises the former in a signal handler, anywhere in the code.
-    """
+def _dead_readers_reported() -> Iterator[None]:
+    """Turn torch's errors about reading processes, dead or with too few descriptors, into clear ones."""
     try:
         yield
     except (OSError, RuntimeError) as error:
