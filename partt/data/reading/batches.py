@@ -248,7 +248,8 @@ def _read_ahead(
         except (ConnectionError, EOFError, FileNotFoundError) as error:
             # A reader died between announcing its jets and handing them over.
             raise _dead_reader(error) from error
-        yield item
+        else:
+            yield item
 
 
 class _Deaths:
