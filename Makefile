@@ -36,6 +36,7 @@ benchmark: $(STAMP)
 	$(BIN)/python benchmarks/bench_predict.py --json benchmarks/predict.json
 	$(BIN)/python benchmarks/bench_evaluate.py --json benchmarks/evaluate.json
 	$(BIN)/python benchmarks/bench_export.py --json benchmarks/export.json
+	$(BIN)/python docs/numbers_in_pages.py
 
 # Rewrite constraints.txt with the newest versions that work together; torch and pythia8mc stay as they are.
 constraints:

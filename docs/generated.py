@@ -1,6 +1,7 @@
 """What pages show of the code itself (help texts, keys of configs, errors) and of what benchmarks measured.
 
-A page has the line `<!-- generated: NAME -->`; when Sphinx reads it, Markdown made here replaces the line.
+A page has the line `<!-- generated: NAME -->`; when Sphinx reads it, Markdown made here replaces the line,
+and what `numbers_in_pages.py` has written below it.
 """
 
 import contextlib
@@ -8,7 +9,6 @@ import inspect
 import io
 import json
 import os
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.pycode import ModuleAnalyzer
 
-import measured
-import results
+import numbers_in_pages
+from numbers_in_pages import PLACE
 from partt import errors
 from partt.cli.main import VERBS, main
 from partt.config import Record
@@ -30,14 +30,13 @@ from partt.data.formulas.functions import CONSTANTS, NUMPY_FUNCTIONS
 from partt.model.registry import network_kind, network_names
 from partt.training import recipe
 
-PLACE = re.compile(r"^<!-- generated: (.+) -->$", re.MULTILINE)
 HELP_WIDTH = "100"
 
 
 def fill_in(app: Sphinx, page: str, source: list[str]) -> None:
     """Put the generated text into a page (Sphinx's event source-read)."""
     del app, page
-    source[0] = PLACE.sub(lambda match: TEXTS[match[1]](), source[0])
+    source[0] = PLACE.sub(lambda match: TEXTS[match["name"]](), source[0])
 
 
 def pages_to_fill(app: Sphinx, env: BuildEnvironment, *changes: set[str]) -> list[str]:
@@ -178,8 +177,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "input map keys": input_map_keys,
     "formula functions": formula_functions,
     "exit codes": exit_codes,
-    **measured.TEXTS,
-    **results.TEXTS,
+    **numbers_in_pages.TEXTS,
 }
 
 

@@ -180,7 +180,8 @@ def accuracy_differences() -> str:
     """Return paired differences of accuracies between networks of benchmarks/accuracy_per_second.json."""
     found = read_json("accuracy_per_second", "differences")
     rows = (
-        [pair.replace(" - ", " − "), _signed(one["accuracy"]), f"± {one['error_of_seeds']:.4f}",
+        [pair.replace(" - ", " − "), _signed(one["accuracy"]),
+         f"± {one['error_of_seeds']:.4f}" if one["error_of_seeds"] else "one each",
          f"± {one['error_of_test_jets']:.4f}"]
         for pair, one in found.items()
     )  # fmt: skip

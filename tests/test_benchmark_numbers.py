@@ -13,6 +13,7 @@ import measured as speeds
 import results
 from conftest import ROOT
 from markdown_tables import NOT_YET
+from numbers_in_pages import PLACE, with_numbers
 
 
 def measured(name: str):
@@ -117,12 +118,23 @@ def rows_of_tables(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("|") and not re.fullmatch(r"[|:-]+", line)]
 
 
+def typed(page: str) -> str:
+    """Return the text of a page without the numbers that are written below their marks."""
+    return PLACE.sub(r"<!-- generated: \g<name> -->", (ROOT / page).read_text())
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_have_the_numbers_of_the_measurements(page):
+    text = (ROOT / page).read_text()
+    assert text == with_numbers(text), "run python docs/numbers_in_pages.py"
+
+
 @pytest.mark.parametrize(
     ("page", "title"), [(page, title) for page, titles in SECTIONS.items() for title in titles]
 )
 def test_numbers_of_a_section_are_generated(page, title):
     (section,) = re.findall(
-        rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL
+        rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", typed(page), re.MULTILINE | re.DOTALL
     )
     assert "<!-- generated: " in section
     assert [row for row in rows_of_tables(section) if re.search(r"\d", row)] == []
@@ -131,9 +143,19 @@ def test_numbers_of_a_section_are_generated(page, title):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_no_page_has_typed_rates(page):
-    text = (ROOT / page).read_text()
+    text = typed(page)
     assert [row for row in rows_of_tables(text) if "jets/s" in row] == []
     assert re.findall(r".*\d ?(?:jets|events)(?:/s\b| per second).*", text) == []
+
+
+def test_numbers_below_a_mark_are_replaced(write):
+    write("few_labels", {"rows": [{"part": "probe", "name": "random", "accuracy": 0.25, "num_jets": 10}]})
+    page = "a\n<!-- generated: notebook -->\nb\n<!-- generated: probes -->\nc\n"
+    new = with_numbers(page)
+    assert new.startswith("a\n<!-- generated: notebook -->\nb\n<!-- generated: probes -->\n\n|")
+    assert new.endswith("| new weights | 0 | 0 | 0.2500 |\n\n<!-- end -->\nc\n")
+    assert with_numbers(new) == new
+    assert with_numbers(new.replace("0.2500", "0.2600")) == new
 
 
 # --- what is generated --------------------------------------------------------------------------------------

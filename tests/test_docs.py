@@ -219,7 +219,7 @@ def test_generated_texts_exist_and_are_shown(monkeypatch):
     from generated import PLACE, TEXTS
 
     monkeypatch.setenv("COLUMNS", "100")  # which the help texts change
-    shown = {name for page in PAGES for name in PLACE.findall(page.read_text())}
+    shown = {match["name"] for page in PAGES for match in PLACE.finditer(page.read_text())}
     assert shown == TEXTS.keys()
     for name, text in TEXTS.items():
         assert text().strip(), name
