@@ -188,8 +188,8 @@ def accuracy_differences() -> str:
     return table(["difference", "accuracy", "seeds", "test jets"], rows)
 
 
-def _signed(number: float) -> str:
-    return f"{number:+.4f}".replace("-", "−")
+def _signed(number: float, digits: int = 4) -> str:
+    return f"{number:+.{digits}f}".replace("-", "−")
 
 
 # --- few labels: benchmarks/few_labels.py -------------------------------------------------------------------
@@ -203,18 +203,28 @@ def few_labels(part: str, metric: str) -> str:
     if not runs:
         raise NotMeasuredError(f"few_labels.json: {part}")
     sizes = sorted({row["labels"] for row in runs})
+    values = {(one["method"], one["labels"], one["draw"]): one[metric] for one in runs}
+    draws = sorted({row["draw"] for row in runs})
     rows = []
     for start in STARTS:
         row = [start]
         for size in sizes:
-            values = [one[metric] for one in runs if (one["method"], one["labels"]) == (start, size)]
-            row.append(f"{mean(values):.3f} ± {stdev(values):.3f}" if len(values) > 1 else "")
+            found = [values[start, size, draw] for draw in draws if (start, size, draw) in values]
+            row.append(f"{mean(found):.3f} ± {stdev(found):.3f}" if len(found) > 1 else "")
         if any(row[1:]):
             rows.append(row)
-    draws = len({row["draw"] for row in runs})
+    gains = ["fine-tuned − from scratch"]
+    for size in sizes:
+        pairs = [
+            [values.get((start, size, draw)) for start in ("fine-tuned", "from scratch")] for draw in draws
+        ]
+        gained = [one - other for one, other in pairs if one is not None and other is not None]
+        gains.append(f"{_signed(mean(gained), 3)} ± {stdev(gained):.3f}" if len(gained) > 1 else "")
+    rows += [gains] if any(gains[1:]) else []
     head = [{"accuracy": "accuracy", "auc": "AUC"}[metric], *(f"{size:,} labels" for size in sizes)]
     return (
-        f"{table(head, rows)}\n± is the spread (standard deviation) of {draws} draws of jets with labels.\n"
+        f"{table(head, rows)}\n± is the spread (standard deviation) of {len(draws)} draws of jets with labels; "
+        "differences are those of equal draws.\n"
     )
 
 
