@@ -223,8 +223,8 @@ def few_labels(part: str, metric: str) -> str:
     rows += [gains] if any(gains[1:]) else []
     head = [{"accuracy": "accuracy", "auc": "AUC"}[metric], *(f"{size:,} labels" for size in sizes)]
     return (
-        f"{table(head, rows)}\n± is the spread (standard deviation) of {len(draws)} draws of jets with labels; "
-        "differences are those of equal draws.\n"
+        f"{table(head, rows)}\n± is the spread (standard deviation) of {len(draws)} draws of jets with "
+        "labels; differences are those of equal draws.\n"
     )
 
 
