@@ -1,7 +1,7 @@
 """How well: tables and sentences of pages on simulation, intervals and networks, of benchmarks' files."""
 
 import math
-from statistics import mean, pstdev, stdev
+from statistics import mean, stdev
 
 from markdown_tables import (
     NotMeasuredError,
@@ -247,10 +247,11 @@ def fine_tuning() -> str:
         row = [names.get(kind, kind)]
         for metric, digits in zip(titles, (4, 4, 0), strict=True):
             values = [run[metric] for run in runs]
-            row.append(f"{mean(values):.{digits}f} ± {pstdev(values):.{digits}f}")
+            row.append(f"{mean(values):.{digits}f} ± {stdev(values):.{digits}f}")
         rows.append(row)
     num = span(len(runs) for runs in found.values())
-    return f"{table(['top against QCD', *titles.values()], rows)}\n± is the spread of {num} draws.\n"
+    head = ["top against QCD", *titles.values()]
+    return f"{table(head, rows)}\n± is the spread (standard deviation) of {num} draws.\n"
 
 
 # what a mass is of: column of the CSV file -> title
