@@ -142,7 +142,7 @@ def _print_table(results: dict[str, list[dict[str, float]]], num_jets: int) -> N
         cells = []
         for metric, digits in zip(METRICS, (4, 4, 0), strict=True):
             values = np.array([run[metric] for run in runs])
-            cells.append(f"{values.mean():.{digits}f} ± {values.std():.{digits}f}")
+            cells.append(f"{values.mean():.{digits}f} ± {values.std(ddof=1):.{digits}f}")
         table.add_row(kind, *cells)
     Console(width=100).print(table)
 

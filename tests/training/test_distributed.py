@@ -48,7 +48,7 @@ def run_two(job, out, stop_at=10**9, **options):
     port = free_port()
     children = [in_child(run_rank, rank, port, job, out, stop_at, options) for rank in range(2)]
     for child in children:
-        child.join(60)
+        child.join(250)  # less than pytest allows a test
     return [child.exitcode for child in children]
 
 
