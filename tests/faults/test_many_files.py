@@ -99,7 +99,7 @@ def read_with_too_many_readers(folder):
 
 def test_more_readers_than_descriptors_is_a_clear_error(small_files):
     child = in_child(read_with_too_many_readers, small_files)
-    child.join(60)
+    child.join(120)
     assert child.exitcode == 0
 
 
