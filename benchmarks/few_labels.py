@@ -14,6 +14,7 @@ usage: python benchmarks/few_labels.py --sample FOLDER [--work FOLDER] [--only P
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -41,7 +42,7 @@ from partt.model.registry import build_network
 from partt.tagger.loading import load_torch_tagger
 from partt.training.objectives.classification import area_under_curve
 from partt.training.objectives.linear_probe import probe_accuracy
-from partt.training.recipe import Recipe, load_recipe
+from partt.training.recipe import MaskedParticlesChoice, Recipe, load_recipe
 
 HERE = Path(__file__).parent
 FILES = {"QCD": "ZJetsToNuNu", "Hbb": "HToBB", "Hcc": "HToCC", "Hgg": "HToGG", "H4q": "HToWW4Q",
@@ -104,7 +105,7 @@ class Bench:
 
     def config(self, classes: Sequence[str]) -> Path:
         """Return the data config of some classes."""
-        path = self.work / f"{'_'.join(classes)}.yaml"
+        path: Path = self.work / f"{'_'.join(classes)}.yaml"
         data = yaml.safe_load(load_data_config("jetclass_full").to_yaml())
         data["labels"]["value"] = [f"label_{name}" for name in classes]
         path.write_text(yaml.safe_dump(data, sort_keys=False))
@@ -122,7 +123,8 @@ class Bench:
     def pretrain(self, name: str, classes: Sequence[str], files: int, epochs: int, **choice: Any) -> Path:
         """Train without labels on some files of each class; labels of validation jets are for the probe."""
         recipe = load_recipe("masked_particles", [f"epochs={epochs}", "checkpoint_minutes=3"])
-        recipe = recipe.replace(masked_particles=recipe.masked_particles.replace(**choice))
+        choices = (recipe.masked_particles or MaskedParticlesChoice()).replace(**choice)
+        recipe = recipe.replace(masked_particles=choices)
         started = time.process_time()
         run = self.train(
             recipe,
@@ -138,7 +140,7 @@ class Bench:
             self.rows.add(
                 part="pretrain",
                 name=name,
-                objective=recipe.masked_particles.objective,
+                objective=choices.objective,
                 num_jets=sum(facts[3] for facts in definition["train"]["files"].values()),
                 epochs=epochs,
                 cpu_seconds=round(time.process_time() - started),
@@ -149,7 +151,7 @@ class Bench:
 
     def draw(self, classes: Sequence[str], num_jets: int, draw: int) -> Path:
         """Write N jets, the same number of each class; return their file."""
-        path = self.work / "draws" / f"{'_'.join(classes)}-{num_jets}-{draw}.root"
+        path: Path = self.work / "draws" / f"{'_'.join(classes)}-{num_jets}-{draw}.root"
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
             random = np.random.default_rng([num_jets, draw])
@@ -255,13 +257,13 @@ def embedded(
     with torch.inference_mode():
         for batch in ordered_batches(source, build_index(source), batch_size=250, max_jets=num_jets):
             found.append(network.embed(batch.inputs).numpy())
-            labels.append(batch.labels.numpy())
+            labels.append(np.asarray(batch.labels))
     return np.concatenate(found), np.concatenate(labels)
 
 
 def quality(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Return accuracy and AUC, the mean over pairs of classes."""
-    area = area_under_curve(scores, labels)
+    area = area_under_curve(scores, labels) or math.nan
     return {"accuracy": round(float((scores.argmax(axis=1) == labels).mean()), 5), "auc": round(area, 5)}
 
 
