@@ -15,8 +15,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,45 +66,24 @@ def make_tagger() -> Any:
     return new_tagger(network.eval(), config, made_up_jets())
 
 
-@contextmanager
-def full_square() -> Iterator[None]:
-    """Let networks compute all pairs, each twice, instead of a triangle that is mirrored."""
-    import torch
-
-    from partt.model import particle_transformer
-
-    before = particle_transformer.triangle, particle_transformer.square
-
-    def triangle(size: int, device: Any) -> tuple[Any, Any]:
-        slots = torch.arange(size, device=device)
-        return slots[:, None].expand(size, size).reshape(-1), slots.expand(size, size).reshape(-1)
-
-    particle_transformer.triangle = triangle
-    particle_transformer.square = lambda size, device: torch.arange(size * size, device=device)
-    try:
-        yield
-    finally:
-        particle_transformer.triangle, particle_transformer.square = before
-
-
 def competitors(tagger: Any, folder: Path) -> dict[str, tuple[str, Any]]:
     """Return name -> (inputs, session) of all exports; all must agree."""
     from exported_taggers import weaver_session
     from partt.exporting.export import export
     from partt.tagger.onnx_file import load_onnx_tagger
 
-    def exported(name: str, inputs: Any) -> tuple[str, Any]:
-        path = export(tagger, folder / f"{name}.onnx", inputs=inputs).path
+    def exported(name: str, inputs: Any, one: Any = tagger) -> tuple[str, Any]:
+        path = export(one, folder / f"{name}.onnx", inputs=inputs).path
         return inputs, load_onnx_tagger(path).session
 
-    sessions = {
+    all_pairs = make_tagger()  # every pair computed twice, instead of a triangle that is mirrored
+    all_pairs.network.backbone.pair_embedding.pairs = "ordered"
+    return {
         "partt, raw": exported("raw", "raw"),
         "partt, standardised": exported("standardised", "standardised"),
         "weaver-core": ("standardised", weaver_session(tagger, folder)),
+        "partt, standardised, all pairs": exported("all_pairs", "standardised", all_pairs),
     }
-    with full_square():
-        sessions["partt, standardised, all pairs"] = exported("square", "standardised")
-    return sessions
 
 
 def main() -> None:
@@ -129,7 +107,7 @@ def main() -> None:
     jets = {
         inputs: feeder(
             inputs, tagger.data_config, variables, input_axes(inputs, tagger.data_config, variables.branches)
-        )  # type: ignore[arg-type]
+        )
         for inputs in ("raw", "standardised")
     }
     rates: dict[str, list[float]] = {}
@@ -142,7 +120,7 @@ def main() -> None:
             for name, (inputs, session) in sessions.items():
                 feeds = [jets[inputs].feed(batch) for batch in batches]
                 if inputs == "standardised":
-                    feeds = [wrapped(feed) for feed in feeds]
+                    feeds = [wrapped(feed) for feed in feeds]  # type: ignore[no-untyped-call]
                 started = time.process_time()
                 outputs = [run_session(session, feed).probabilities for feed in feeds]
                 rate = NUM_JETS / (time.process_time() - started)

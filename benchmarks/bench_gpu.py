@@ -40,6 +40,7 @@ from partt.data.variables import read_variables
 NUM_BATCHES = 4  # different ones, in turn
 WARM_UP = 3  # steps before the clock starts
 SECONDS = 2.0  # of a measurement, at least
+WAITED = "called a synchronizing CUDA operation"  # torch's warning; it also warns of this way to find them
 Step = Callable[[], None]
 
 
@@ -71,7 +72,7 @@ def make_step(name: str, kind: str, batches: list[JetBatch], device: torch.devic
         on_gpu = device.type == "cuda"
         inputs = cycle([[each.pin_memory() if on_gpu else each for each in batch] for batch in padded])
 
-    def logits() -> torch.Tensor:
+    def logits() -> Any:
         batch = next(inputs)
         mixed = nullcontext() if precision == "float32" else torch.autocast(device.type, torch.bfloat16)
         with mixed:
@@ -83,7 +84,7 @@ def make_step(name: str, kind: str, batches: list[JetBatch], device: torch.devic
 
     def train() -> None:
         optimizer.zero_grad()
-        functional.cross_entropy(logits().float(), labels).backward()
+        functional.cross_entropy(logits().float(), labels).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     @torch.inference_mode()
@@ -130,7 +131,7 @@ def num_waits(step: Step, device: torch.device) -> int | None:
         torch.cuda.set_sync_debug_mode("warn")
         step()
         torch.cuda.set_sync_debug_mode("default")
-    return sum("synchroniz" in str(warning.message) for warning in caught)
+    return sum(WAITED in str(warning.message) for warning in caught)
 
 
 def compare(
@@ -221,6 +222,8 @@ def main() -> None:
     device = options.device
     if device.type == "cuda" and not torch.cuda.is_available():
         parser.error("torch finds no GPU; --device cpu tries the script itself")
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
     both = ["float32", "bfloat16"] if device.type == "cuda" else ["float32"]
     logging.disable()  # weaver's
     jets, results = read_jets(options.files), []

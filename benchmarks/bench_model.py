@@ -145,7 +145,11 @@ def pad(jets: Any, slots: Sequence[int] = (1, 1)) -> tuple[Any, ...]:
     tensors: list[Any] = []
     for (name, collection), length in zip(jets.inputs.collections.items(), slots, strict=False):
         padded = JetInputs({name: collection}).padded(min_slots=length).collections[name]
-        tensors += [values.transpose(1, 2).contiguous() for values in (padded.features, padded.momenta)]
+        tensors += [
+            part.transpose(1, 2).contiguous()
+            for part in (padded.features, padded.momenta)
+            if part is not None
+        ]
         tensors.append(padded.mask[:, None])
     return tuple(tensors)
 
@@ -318,7 +322,7 @@ def training_step(name: str, jets: Any) -> Work:
     def step() -> None:
         network.zero_grad()
         logits = network(jets.inputs)["classes"] if name == "partt" else network(*padded)
-        functional.cross_entropy(logits, labels).backward()
+        functional.cross_entropy(logits, labels).backward()  # type: ignore[no-untyped-call]
 
     return step
 
@@ -397,7 +401,7 @@ def memory(name: str) -> dict[str, list[float]]:
 
 
 # part -> what its processes measure
-PARTS = {
+PARTS: dict[str, tuple[Any, ...]] = {
     "inference": (inference, weaver_inference),
     "training": (training, weaver_training),
     "vertices_inference": (vertices_inference, partial(weaver_inference, vertices=True)),
@@ -416,7 +420,11 @@ def run_child(part: str, number: int, threads: int) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(threads)
     measured = PARTS[part][number]
-    result = memory(measured) if isinstance(measured, str) else take_turns(*measured(threads), threads)
+    if isinstance(measured, str):
+        result: Any = memory(measured)
+    else:
+        competitors, flop = measured(threads)
+        result = take_turns(competitors, flop, threads)
     print(json.dumps(result))
 
 

@@ -20,7 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def write_file(path: Path, num_jets: int, files: str) -> None:
     jets = {name: concatenate([part[name] for part in parts]) for name in branches}
     order = np.random.default_rng(1).permutation(len(jets["jet_pt"]))
 
-    def tables():
+    def tables() -> Iterator[dict[str, Any]]:
         for start in range(0, num_jets, len(order)):
             some = order[: min(len(order), num_jets - start)]
             yield {name: take(column, some) for name, column in jets.items()}
@@ -125,11 +126,11 @@ def measure_rate(options: argparse.Namespace) -> dict[str, Any]:
             names = names_for(tagger.data_config, "predict")
             jets = pack(tagger.data_config, read_variables(tagger.data_config, names, info, 0, num_jets))
 
-            def network(tagger=tagger, jets=jets) -> None:
+            def network(tagger: Any = tagger, jets: Any = jets) -> None:
                 with torch.inference_mode():
                     tagger.network(jets.inputs)["classes"].softmax(dim=1)
 
-            def file_to_file(tagger=tagger, folder=folder) -> None:
+            def file_to_file(tagger: Any = tagger, folder: Path = folder) -> None:
                 shutil.rmtree(folder / "out", ignore_errors=True)
                 partt.predict(tagger, folder / "jets.root", folder / "out", num_threads=1)
 
@@ -138,7 +139,7 @@ def measure_rate(options: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def _in_turns(works: dict[str, Callable[[], None]], num_jets: int, rounds: int) -> dict[str, Any]:
+def _in_turns(works: Mapping[str, Callable[[], None]], num_jets: int, rounds: int) -> dict[str, Any]:
     rates: dict[str, dict[str, list[float]]] = {name: {"cpu": [], "wall": []} for name in works}
     for number in range(rounds + 1):
         for name, work in works.items():
@@ -177,7 +178,7 @@ def measure_weaver(options: argparse.Namespace) -> dict[str, Any]:
             "partt": lambda n: _partt_command(folder, n, threads)
         }
         for batch in WEAVER_BATCHES:
-            commands[f"weaver, batch {batch}"] = lambda n, batch=batch: _weaver_command(folder, n, batch)
+            commands[f"weaver, batch {batch}"] = partial(_weaver_command, folder, batch)
         seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
         for _ in range(options.rounds):
             for name, command in commands.items():
@@ -201,7 +202,7 @@ def _partt_command(folder: Path, num_jets: int, threads: int) -> list[str]:
     return [sys.executable, "-m", "partt", "predict", str(folder / f"jets_{num_jets}.root"), *words]
 
 
-def _weaver_command(folder: Path, num_jets: int, batch: int) -> list[str]:
+def _weaver_command(folder: Path, batch: int, num_jets: int) -> list[str]:
     program = "from weaver.train import main; main()"
     return [
         *[sys.executable, "-c", program, "--predict", "--gpus", "", "--num-workers", "1"],
@@ -233,7 +234,7 @@ def _compare_scores(folder: Path) -> None:
     num_jets = WEAVER_JETS[0]
     ours = read_columns(str(folder / f"partt_{num_jets}.root"), ["score_QCD"])["score_QCD"]
     theirs = read_columns(str(folder / f"weaver_{num_jets}.root"), ["score_label_QCD"])["score_label_QCD"]
-    np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), atol=1e-4)
 
 
 # --- memory -------------------------------------------------------------------------------------------

@@ -18,7 +18,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -36,7 +38,7 @@ SV = ("pt_log", "mass", "etarel", "phirel", "abseta", "ntracks", "normchi2", "dx
 VECTORS = ("px", "py", "pz", "energy")
 
 
-def jets_with_vertices(num_jets: int, seed: int):
+def jets_with_vertices(num_jets: int, seed: int) -> dict[str, Any]:
     """Return made-up jets; values have few digits, so that they can be compressed."""
     import numpy as np
 
@@ -134,14 +136,14 @@ def measure_partt(files: list[str], config_name: str) -> dict[str, float]:
     inputs = expand_files(files)
     cache = Path(tempfile.mkdtemp())
 
-    def batches(folder: Path | None = None):
+    def batches(folder: Path | None = None) -> tuple[Any, int]:
         FILE_CACHE.trees.clear()  # a cold start in one process
         FILE_CACHE.tree_shapes.clear()
         source = open_source(inputs, config, cache=folder)
         index = build_index(source)
         return training_batches(source, index, batch_size=BATCH_SIZE, seed=0), index.num_jets // BATCH_SIZE
 
-    def one_pass(stream, num_batches: int) -> int:
+    def one_pass(stream: Iterable[Any], num_batches: int) -> int:
         return sum(len(batch) for batch in islice(stream, num_batches))
 
     result = {
@@ -158,7 +160,7 @@ def measure_partt(files: list[str], config_name: str) -> dict[str, float]:
     return result
 
 
-def _rate(work) -> float:
+def _rate(work: Callable[[], int]) -> float:
     started = time.process_time()
     num_jets = work()
     return num_jets / (time.process_time() - started)

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -62,7 +62,7 @@ def make_files(pattern: str, folder: Path, num_names: int, num_jets: int, basket
         jets = read_columns(str(source), branches)
         known = len(jets[branches[0]])
 
-        def baskets(jets=jets, known=known) -> Iterator[dict[str, Any]]:
+        def baskets(jets: dict[str, Any] = jets, known: int = known) -> Iterator[dict[str, Any]]:
             for first in range(0, num_jets, basket):
                 numbers = np.arange(first, min(first + basket, num_jets)) % known
                 yield {name: take(column, numbers) for name, column in jets.items()}
@@ -161,7 +161,7 @@ def measure_scale(folder: Path) -> Found:
     found: Found = {}
     source, index = open_and_index(_names(folder / "large"), found)
     with measured(found, "first batch"):
-        batches = training_batches(source, index, batch_size=BATCH_SIZE, seed=1, num_workers=1)
+        batches: Any = training_batches(source, index, batch_size=BATCH_SIZE, seed=1, num_workers=1)
         next(batches)
     with measured(found, "reader is ahead"):  # as in a training, whose network is slower than the reader
         wait_for_reader()
@@ -197,7 +197,7 @@ def _names(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if "original" not in path.name)
 
 
-MEASUREMENTS = {
+MEASUREMENTS: dict[str, Callable[[Path], Found]] = {
     "scale": measure_scale,
     "passes": partial(measure_passes, cached=False),
     "cached passes": partial(measure_passes, cached=True),
@@ -228,7 +228,7 @@ def main() -> None:
             make_files(options.files, folder / "large", options.names, options.jets, options.basket)
             make_files(options.files, folder / "small", options.names, JETS_PER_SMALL_FILE, options.basket)
         shutil.rmtree(folder / "cache", ignore_errors=True)
-        results = {name: _measured_in_child(name, folder) for name in MEASUREMENTS}
+        results: Found = {name: _measured_in_child(name, folder) for name in MEASUREMENTS}
         if not options.keep:
             for name in ("large", "small", "cache"):
                 shutil.rmtree(folder / name, ignore_errors=True)

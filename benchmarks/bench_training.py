@@ -33,6 +33,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -101,7 +102,7 @@ def train_partt(files: list[Path], batch_size: int) -> Seconds:
             clock.start()
 
     train, validation = (
-        expand_files(map(str, files)),
+        expand_files([str(path) for path in files]),
         expand_files([str(files[0].parent.with_name("val.root"))]),
     )
     job = open_job(recipe, load_data_config(recipe.data_config), train, validation, seed=1)
@@ -134,7 +135,7 @@ def train_weaver(files: list[Path], batch_size: int) -> Seconds:
                 17, num_classes=10, use_pre_activation_pair=False, fc_params=[], trim=True
             )
 
-        def forward(self, points, features, momenta, mask):
+        def forward(self, points: Any, features: Any, momenta: Any, mask: Any) -> Any:
             del points
             return self.mod(features, v=momenta, mask=mask)
 

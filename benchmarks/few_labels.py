@@ -6,6 +6,8 @@ weights, from the pre-trained ones (all of them, or a linear head only), and fro
 labels of the other five classes. Every number of labels is drawn three times. Once more for a task that
 pre-training never saw: without top jets, then top against QCD. Tests are on other jets.
 
+`--only longer` trains from new weights once more, with three times the passes: are labels missing, or steps?
+
 Jets are those of benchmarks/large_sample.sh (FOLDER/train, val and test). Every training ends with a row in
 few_labels.json; if interrupted, rerun the same command: it resumes.
 
@@ -14,8 +16,9 @@ usage: python benchmarks/few_labels.py --sample FOLDER [--work FOLDER] [--only P
 
 import argparse
 import json
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +31,7 @@ from matplotlib.ticker import NullLocator, ScalarFormatter
 from sklearn.linear_model import LogisticRegression
 
 import partt
-from partt.data.config.data_config import DataConfig, load_data_config
+from partt.data.config.data_config import load_data_config
 from partt.data.files.lists import expand_files
 from partt.data.files.tables import read_columns, write_table
 from partt.data.jagged import concatenate, take
@@ -36,12 +39,14 @@ from partt.data.reading.batches import ordered_batches
 from partt.data.reading.jet_index import build_index
 from partt.data.reading.jet_source import open_source
 from partt.data.variables import file_branches, names_for
-from partt.model.network import Network
+from partt.jet_inputs import JetInputs
 from partt.model.registry import build_network
 from partt.tagger.loading import load_torch_tagger
 from partt.training.objectives.classification import area_under_curve
+from partt.training.objectives.jet_observables import observables
 from partt.training.objectives.linear_probe import probe_accuracy
-from partt.training.recipe import Recipe, load_recipe
+from partt.training.optimizers import BATCH_NORMS
+from partt.training.recipe import MaskedParticlesChoice, Recipe, load_recipe
 
 HERE = Path(__file__).parent
 FILES = {"QCD": "ZJetsToNuNu", "Hbb": "HToBB", "Hcc": "HToCC", "Hgg": "HToGG", "H4q": "HToWW4Q",
@@ -52,7 +57,7 @@ WITHOUT_TOP = tuple(name for name in FILES if not name.startswith("T"))
 FILES_OF_CLASS = 5  # of 2000 jets: 100 000 of ten classes
 EPOCHS_WITHOUT_LABELS, EPOCHS_WITHOUT_TOP, EPOCHS_OTHER_CLASSES, EPOCHS_OF_OBJECTIVES = 5, 2, 2, 3
 DRAWS = 3
-# labelled jets -> epochs and batch size, the same for all trainings
+# labelled jets -> epochs and batch size, the same for all trainings but the longer ones
 LABELLED = {300: (30, 32), 1000: (15, 64), 3000: (8, 64), 10_000: (3, 64)}
 LABELLED_TOP = (300,)
 OBJECTIVES: dict[str, dict[str, Any]] = {  # with a fifth of the jets
@@ -61,8 +66,11 @@ OBJECTIVES: dict[str, dict[str, Any]] = {  # with a fifth of the jets
     "regression, particles only": {"objective": "regression", "observables_weight": 0.0},
     "flow matching, particles only": {"objective": "flow_matching", "observables_weight": 0.0},
 }
-PARTS = ("pretrain", "probe", "curve", "unseen", "objectives")
+PARTS = ("pretrain", "probe", "curve", "unseen", "longer", "objectives")
+DEFAULT_PARTS = PARTS[:4]
 SCRATCH, FROZEN, TUNED, SUPERVISED = "from scratch", "frozen", "fine-tuned", "from other classes"
+NEW_WEIGHTS, OBSERVABLES = "new weights", "observables of jets"
+LONGER, LONGER_BY = "from scratch, three times the passes", 3
 
 
 class Rows:
@@ -104,7 +112,7 @@ class Bench:
 
     def config(self, classes: Sequence[str]) -> Path:
         """Return the data config of some classes."""
-        path = self.work / f"{'_'.join(classes)}.yaml"
+        path: Path = self.work / f"{'_'.join(classes)}.yaml"
         data = yaml.safe_load(load_data_config("jetclass_full").to_yaml())
         data["labels"]["value"] = [f"label_{name}" for name in classes]
         path.write_text(yaml.safe_dump(data, sort_keys=False))
@@ -122,7 +130,8 @@ class Bench:
     def pretrain(self, name: str, classes: Sequence[str], files: int, epochs: int, **choice: Any) -> Path:
         """Train without labels on some files of each class; labels of validation jets are for the probe."""
         recipe = load_recipe("masked_particles", [f"epochs={epochs}", "checkpoint_minutes=3"])
-        recipe = recipe.replace(masked_particles=recipe.masked_particles.replace(**choice))
+        choices = (recipe.masked_particles or MaskedParticlesChoice()).replace(**choice)
+        recipe = recipe.replace(masked_particles=choices)
         started = time.process_time()
         run = self.train(
             recipe,
@@ -138,7 +147,7 @@ class Bench:
             self.rows.add(
                 part="pretrain",
                 name=name,
-                objective=recipe.masked_particles.objective,
+                objective=choices.objective,
                 num_jets=sum(facts[3] for facts in definition["train"]["files"].values()),
                 epochs=epochs,
                 cpu_seconds=round(time.process_time() - started),
@@ -149,7 +158,7 @@ class Bench:
 
     def draw(self, classes: Sequence[str], num_jets: int, draw: int) -> Path:
         """Write N jets, the same number of each class; return their file."""
-        path = self.work / "draws" / f"{'_'.join(classes)}-{num_jets}-{draw}.root"
+        path: Path = self.work / "draws" / f"{'_'.join(classes)}-{num_jets}-{draw}.root"
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
             random = np.random.default_rng([num_jets, draw])
@@ -170,7 +179,7 @@ class Bench:
         tables = [read_columns(path, branches) for path in paths]
         return {branch: concatenate([table[branch] for table in tables]) for branch in branches}
 
-    def few(self, classes: Sequence[str], num_jets: int) -> Recipe:
+    def few(self, classes: Sequence[str], num_jets: int, method: str) -> Recipe:
         """Return the recipe for so many jets with labels."""
         epochs, batch_size = LABELLED[num_jets]
         return Recipe.model_validate(
@@ -180,7 +189,7 @@ class Bench:
                 "optimizer": {"name": "adamw", "lr": 3e-3, "weight_decay": 0.01},
                 "schedule": {"name": "one_cycle"},
                 "batch_size": batch_size,
-                "epochs": epochs,
+                "epochs": epochs * (LONGER_BY if method == LONGER else 1),
                 "clip_norm": 1.0,
                 "validation_jets_per_epoch": 1000,
             }
@@ -190,7 +199,7 @@ class Bench:
         """Return accuracy and AUC of a tagger."""
         tagger = load_torch_tagger(tagger_folder)
         outputs, labels = embedded(
-            tagger.network, self.config(classes), self.files("test", classes), self.num_test
+            tagger.network.embed, self.config(classes), self.files("test", classes), self.num_test
         )
         with torch.inference_mode():
             scores = tagger.network.outputs(torch.from_numpy(outputs))["classes"].softmax(dim=1).numpy()
@@ -202,7 +211,7 @@ class Bench:
         """Return accuracy and AUC of a linear head on embeddings; validation jets choose its decay."""
         config, labelled = self.config(classes), [str(self.draw(classes, num_jets, draw))]
         network = load_torch_tagger(tagger_folder).network
-        x, y = embedded(network, config, labelled)
+        x, y = embedded(network.embed, config, labelled)
         mean, width = x.mean(axis=0), x.std(axis=0) + 1e-6
         validation, of_validation = self.embeddings(tagger_folder, classes, "val", 1000)
         test, of_test = self.embeddings(tagger_folder, classes, "test", self.num_test)
@@ -216,7 +225,7 @@ class Bench:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return embeddings and labels of jets of a part of the sample."""
         network = load_torch_tagger(tagger_folder).network
-        return embedded(network, self.config(classes), self.files(part, classes), num_jets)
+        return embedded(network.embed, self.config(classes), self.files(part, classes), num_jets)
 
     def compare(
         self,
@@ -224,22 +233,22 @@ class Bench:
         classes: Sequence[str],
         sizes: Sequence[int],
         starts: dict[str, Path | None],
-        frozen: Path,
+        frozen: Path | None = None,
     ) -> None:
         """Train with labels, from different starts, for all numbers of labels and draws."""
         for num_jets in sizes:
             for draw in range(DRAWS):
                 key = {"part": part, "labels": num_jets, "draw": draw}
-                if not self.rows.has(**key, method=FROZEN):
+                if frozen is not None and not self.rows.has(**key, method=FROZEN):
                     self.rows.add(**key, method=FROZEN, **self.frozen(frozen, classes, num_jets, draw))
                 for method, start in starts.items():
                     if self.rows.has(**key, method=method):
                         continue
                     started = time.process_time()
-                    out = self.work / f"{part}-{num_jets}-{draw}-{method.replace(' ', '_')}"
+                    out = self.work / f"{part}-{num_jets}-{draw}-{method.replace(',', '').replace(' ', '_')}"
                     labelled = [str(self.draw(classes, num_jets, draw))]
                     validation = self.files("val", classes)
-                    recipe = self.few(classes, num_jets)
+                    recipe = self.few(classes, num_jets, method)
                     self.train(recipe, labelled, validation, out, seed=draw + 1, init_from=start)
                     found = self.test(out, classes)
                     seconds = round(time.process_time() - started)
@@ -247,36 +256,52 @@ class Bench:
 
 
 def embedded(
-    network: Network, config: Path, files: Sequence[str], num_jets: int | None = None
+    embed: Callable[[JetInputs], torch.Tensor],
+    config: Path,
+    files: Sequence[str],
+    num_jets: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the embeddings (N, D) and labels (N,) of jets, spread over the files."""
     source = open_source(expand_files(list(files)), load_data_config(str(config)))
     found, labels = [], []
     with torch.inference_mode():
         for batch in ordered_batches(source, build_index(source), batch_size=250, max_jets=num_jets):
-            found.append(network.embed(batch.inputs).numpy())
-            labels.append(batch.labels.numpy())
+            found.append(embed(batch.inputs).numpy())
+            labels.append(np.asarray(batch.labels))
     return np.concatenate(found), np.concatenate(labels)
 
 
 def quality(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Return accuracy and AUC, the mean over pairs of classes."""
-    area = area_under_curve(scores, labels)
+    area = area_under_curve(scores, labels) or math.nan
     return {"accuracy": round(float((scores.argmax(axis=1) == labels).mean()), 5), "auc": round(area, 5)}
 
 
 def probe(bench: Bench, name: str, run: Path) -> None:
-    """Compare the embeddings of a pre-trained network with those of a new one of the same shape."""
-    classes = tuple(FILES)
+    """Compare the embeddings of a pre-trained network with simpler ones.
+
+    These are the embeddings of a new network of the same shape, whose BatchNorms have the statistics of jets,
+    and the observables of jets that pre-training learns beside particles.
+    """
+    config = bench.config(tuple(FILES))
     trained = load_torch_tagger(run)
-    config: DataConfig = trained.data_config
     torch.manual_seed(1)
-    new = build_network(trained.network.name, trained.network.config, config.input_shape, {}).eval()
-    for kind, network in (("random", new), (name, trained.network)):
+    shape = trained.data_config.input_shape
+    new = build_network(trained.network.name, trained.network.config, shape, {}).train()
+    for module in new.modules():
+        if isinstance(module, BATCH_NORMS):
+            module.momentum = 0.3  # some twenty batches suffice
+    embedded(new.embed, config, bench.files("val", tuple(FILES)))
+    kinds = {
+        NEW_WEIGHTS: new.eval().embed,
+        OBSERVABLES: lambda inputs: observables(inputs.main),
+        name: trained.network.embed,
+    }
+    for kind, embed in kinds.items():
         if not bench.rows.has(part="probe", name=kind):
-            found = embedded(network, bench.config(classes), bench.files("test", classes), bench.num_test)
-            accuracy = probe_accuracy(*found)
-            bench.rows.add(part="probe", name=kind, accuracy=accuracy, num_jets=len(found[1]))
+            found, labels = embedded(embed, config, bench.files("test", tuple(FILES)), bench.num_test)
+            accuracy = probe_accuracy(found, labels)
+            bench.rows.add(part="probe", name=kind, accuracy=accuracy, num_jets=len(labels))
 
 
 def run_parts(bench: Bench, parts: Sequence[str]) -> None:
@@ -299,6 +324,8 @@ def run_parts(bench: Bench, parts: Sequence[str]) -> None:
         other = bench.train(recipe, train, validation, bench.work / "other_classes", seed=1)
         starts = {SCRATCH: None, TUNED: run, SUPERVISED: other}
         bench.compare("curve", FIVE, tuple(LABELLED), starts, run)
+    if "longer" in parts:
+        bench.compare("curve", FIVE, tuple(LABELLED), {LONGER: None})
     if "unseen" in parts:
         run = bench.pretrain("without_top", WITHOUT_TOP, FILES_OF_CLASS, EPOCHS_WITHOUT_TOP)
         bench.compare("unseen", TOP, LABELLED_TOP, {SCRATCH: None, TUNED: run}, run)
@@ -311,7 +338,7 @@ def run_parts(bench: Bench, parts: Sequence[str]) -> None:
 def summary(rows: Sequence[dict[str, Any]], part: str) -> dict[str, dict[int, dict[str, np.ndarray]]]:
     """Return method -> number of labels -> metric -> values of the draws."""
     found: dict[str, dict[int, dict[str, np.ndarray]]] = {}
-    for method in (SCRATCH, FROZEN, TUNED, SUPERVISED):
+    for method in (SCRATCH, LONGER, FROZEN, TUNED, SUPERVISED):
         for num_jets in LABELLED:
             same = [
                 row
@@ -369,8 +396,8 @@ def main() -> None:
     )
     parser.add_argument("--sample", type=Path, required=True, help="folder of benchmarks/large_sample.sh")
     parser.add_argument("--work", type=Path, help="folder for trainings (default: SAMPLE/few_labels)")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS[:-1]), metavar="PART",
-                        help=f"of {', '.join(PARTS)} (default: all but the last)")  # fmt: skip
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(DEFAULT_PARTS), metavar="PART",
+                        help=f"of {', '.join(PARTS)} (default: all but the last two)")  # fmt: skip
     parser.add_argument("--test-jets", type=int, default=5000, help="(default: 5000)")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, default=HERE / "few_labels.json")

@@ -19,6 +19,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,7 +63,7 @@ def write_configs(tagger_file: Path, lr: float, folder: Path) -> None:
 def draw_jets(jets: Path, folder: Path, num_jets: int, seed: int) -> None:
     """Split the jets of each class at random between train.root, val.root and test.root."""
     random = np.random.default_rng(seed)
-    parts: dict[str, list[dict]] = {"train": [], "val": [], "test": []}
+    parts: dict[str, list[dict[str, Any]]] = {"train": [], "val": [], "test": []}
     for name, prefix in CLASSES.items():
         files = [inspect_file(str(path)) for path in sorted(jets.glob(f"{prefix}_*.root"))]
         if not files:
@@ -94,7 +95,7 @@ def test(tagger_file: Path, jets: Path) -> dict[str, float]:
     with torch.inference_mode():
         for batch in ordered_batches(source, build_index(source), batch_size=500):
             scores.append(tagger.network(batch.inputs)["classes"].softmax(dim=1)[:, 1].numpy())
-            labels.append(batch.labels.numpy())
+            labels.append(np.asarray(batch.labels))
     score, label = np.concatenate(scores), np.concatenate(labels)
     background, signal, _ = roc_curve(label, score)
     at_half = max(np.interp(0.5, signal, background), 1 / (label == 0).sum())
@@ -141,7 +142,7 @@ def _print_table(results: dict[str, list[dict[str, float]]], num_jets: int) -> N
         cells = []
         for metric, digits in zip(METRICS, (4, 4, 0), strict=True):
             values = np.array([run[metric] for run in runs])
-            cells.append(f"{values.mean():.{digits}f} ± {values.std():.{digits}f}")
+            cells.append(f"{values.mean():.{digits}f} ± {values.std(ddof=1):.{digits}f}")
         table.add_row(kind, *cells)
     Console(width=100).print(table)
 

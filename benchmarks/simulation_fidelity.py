@@ -8,10 +8,11 @@ Prints the tables in docs/reference/simulation.md, writes its figure and a JSON 
 
 import argparse
 import json
+import math
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -25,6 +26,9 @@ from partt.cli.main import main as partt_command
 from partt.data.files.tables import read_columns
 from partt.data.jagged import Jagged, Table
 from partt.simulation.processes import LABELS, PROCESSES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT.parent / "shared" / "reference"
@@ -79,7 +83,7 @@ def load_ours(folder: Path) -> JetArrays:
         for name in BRANCHES
         if name.startswith("part")
     }
-    jet = {name: np.concatenate([table[name] for table in tables]) for name in JET}  # type: ignore[misc]
+    jet = {name: np.concatenate([table[name] for table in tables]) for name in JET}
     mask = np.arange(MAX_PARTICLES) < jet["jet_nparticles"][:, None]
     return JetArrays(columns, mask, np.array(labels), jet)
 
@@ -167,7 +171,8 @@ def accuracy_and_auc(jets: JetArrays, scores: Array) -> dict[str, float]:
 def masses(jets: JetArrays) -> Array:
     """Return the mass of the constituents' sum."""
     px, py, pz, energy = (jets.columns[name].sum(axis=1) for name in MOMENTA)
-    return np.sqrt(np.maximum(energy**2 - px**2 - py**2 - pz**2, 0.0))
+    squares: Array = np.maximum(energy**2 - px**2 - py**2 - pz**2, 0.0)
+    return np.sqrt(squares)
 
 
 def median_error(values: Array) -> float:
@@ -191,7 +196,7 @@ def compare_classes(ours: JetArrays, real: JetArrays) -> dict[str, dict[str, flo
             selected = [v[i] for v, i in zip(values, inside, strict=True)]
             mine, theirs = (float(centre(v)) for v in selected)
             row |= {f"{name}": mine, f"real_{name}": theirs, f"{name}_ratio": mine / theirs}
-            row[f"{name}_pull"] = (mine - theirs) / float(np.hypot(*(error(v) for v in selected)))
+            row[f"{name}_pull"] = (mine - theirs) / math.hypot(*(float(error(v)) for v in selected))
         rows[label] = row
     return rows
 
@@ -215,7 +220,7 @@ def quirks(jets: JetArrays) -> dict[str, float]:
 
 def draw(ours: JetArrays, real: JetArrays, path: Path) -> None:
     """Draw our distributions (lines) over the 500 real jets (points with their Poisson errors)."""
-    columns = {
+    columns: dict[str, tuple[Array, Callable[[JetArrays], Any]]] = {
         "particles per jet": (np.linspace(0, 120, 16), lambda j: (j.mask.sum(axis=1), None)),
         "jet mass (GeV)": (np.linspace(0, 250, 16), lambda j: (masses(j), None)),
         "particle pT (GeV)": (

@@ -164,8 +164,8 @@ def show(summary: dict[str, Any]) -> None:
     if summary["refusals"]:
         table = Table("cause of refusal", "configs", "repositories", "example")
         for refusal in summary["refusals"]:
-            numbers = str(refusal["configs"]), str(refusal["repositories"])
-            table.add_row(refusal["cause"], *numbers, Path(refusal["example"]).name)
+            counted = (str(refusal[key]) for key in ("configs", "repositories"))
+            table.add_row(refusal["cause"], *counted, Path(refusal["example"]).name)
         console.print(table)
 
 

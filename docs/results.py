@@ -1,7 +1,8 @@
 """How well: tables and sentences of pages on simulation, intervals and networks, of benchmarks' files."""
 
 import math
-from statistics import mean, pstdev, stdev
+from statistics import mean, stdev
+from typing import Any
 
 from markdown_tables import (
     NotMeasuredError,
@@ -194,7 +195,13 @@ def _signed(number: float) -> str:
 
 # --- few labels: benchmarks/few_labels.py -------------------------------------------------------------------
 
-STARTS = ("from scratch", "frozen", "fine-tuned", "from other classes")
+STARTS = (
+    "from scratch",
+    "from scratch, three times the passes",
+    "frozen",
+    "fine-tuned",
+    "from other classes",
+)
 
 
 def few_labels(part: str, metric: str) -> str:
@@ -211,19 +218,31 @@ def few_labels(part: str, metric: str) -> str:
             row.append(f"{mean(values):.3f} ± {stdev(values):.3f}" if len(values) > 1 else "")
         if any(row[1:]):
             rows.append(row)
+    rows.append(["fine-tuned − from scratch", *(_gain(runs, metric, size) for size in sizes)])
     draws = len({row["draw"] for row in runs})
     head = [{"accuracy": "accuracy", "auc": "AUC"}[metric], *(f"{size:,} labels" for size in sizes)]
     return (
-        f"{table(head, rows)}\n± is the spread (standard deviation) of {draws} draws of jets with labels.\n"
+        f"{table(head, rows)}\n± is the spread (standard deviation) of {draws} draws of jets with labels; "
+        "differences are taken draw by draw.\n"
     )
 
 
+def _gain(runs: list[dict[str, Any]], metric: str, size: int) -> str:
+    """Return the mean and the spread of what fine-tuning gains in each draw."""
+    tuned, scratch = (
+        {one["draw"]: one[metric] for one in runs if (one["method"], one["labels"]) == (start, size)}
+        for start in ("fine-tuned", "from scratch")
+    )
+    gains = [tuned[draw] - scratch[draw] for draw in tuned.keys() & scratch.keys()]
+    return f"{mean(gains):+.3f} ± {stdev(gains):.3f}".replace("-", "−") if len(gains) > 1 else ""
+
+
 def probes() -> str:
-    """Return the accuracy of a linear probe on embeddings: of new weights, and after pre-training."""
+    """Return the accuracy of a linear probe on embeddings, and on what they are compared with."""
     found = read_json("few_labels", "rows")
     jets = {row["name"]: row["num_jets"] for row in found if row["part"] == "pretrain"}
     epochs = {row["name"]: str(row["epochs"]) for row in found if row["part"] == "pretrain"}
-    titles = {"random": "new weights", "all_classes": "masked_particles"}
+    titles = {"random": "new weights, BatchNorms as built", "all_classes": "masked_particles"}
     rows = (
         [titles.get(name := row["name"], name), f"{jets.get(name, 0):,}", epochs.get(name, "0"),
          f"{row['accuracy']:.4f}"]
@@ -247,10 +266,11 @@ def fine_tuning() -> str:
         row = [names.get(kind, kind)]
         for metric, digits in zip(titles, (4, 4, 0), strict=True):
             values = [run[metric] for run in runs]
-            row.append(f"{mean(values):.{digits}f} ± {pstdev(values):.{digits}f}")
+            row.append(f"{mean(values):.{digits}f} ± {stdev(values):.{digits}f}")
         rows.append(row)
     num = span(len(runs) for runs in found.values())
-    return f"{table(['top against QCD', *titles.values()], rows)}\n± is the spread of {num} draws.\n"
+    head = ["top against QCD", *titles.values()]
+    return f"{table(head, rows)}\n± is the spread (standard deviation) of {num} draws.\n"
 
 
 # what a mass is of: column of the CSV file -> title

@@ -10,7 +10,7 @@ from typing import Any
 
 from partt.errors import DataError, ParttError
 
-MAX_JSON_BYTES = 2**28  # of files that partt writes
+MAX_BYTES = 2**28  # of JSON files, pages and pictures that partt writes
 
 
 def require_regular(
@@ -40,9 +40,14 @@ def read_bounded(path: str | Path, max_bytes: int, *, error_type: type[ParttErro
         raise error_type(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
+def has_contents(path: str | Path, contents: bytes) -> bool:
+    """Return whether a file has these contents; a larger one is not read."""
+    return read_bounded(path, len(contents)) == contents
+
+
 def read_json(path: str | Path, *, error_type: type[ParttError] = DataError) -> Any:
     """Return the value in a JSON file; whatever prevents it is one error."""
-    contents = read_bounded(path, MAX_JSON_BYTES, error_type=error_type)
+    contents = read_bounded(path, MAX_BYTES, error_type=error_type)
     try:
         return json.loads(contents)
     except (ValueError, RecursionError) as error:

@@ -42,12 +42,12 @@ def heads_fastest(network: Network, name: str, weight: Tensor) -> Tensor:
     return weight.unflatten(0, (3, network.config.num_heads, -1)).transpose(1, 2).flatten(0, 2)
 
 
-def lgatr_twin(network: Network) -> torch.nn.Module:
-    """Return lgatr's module with the weights of a network of one collection."""
+def new_lgatr(network: Network) -> torch.nn.Module:
+    """Return lgatr's module of the shape of a network of one collection, with weights of its own."""
     from lgatr.nets.lgatr_slim import LGATrSlim
 
     config, layer = network.config, network.heads[CLASSES].output
-    twin = LGATrSlim(
+    return LGATrSlim(
         in_v_channels=1,
         out_v_channels=0,
         hidden_v_channels=config.vector_channels,
@@ -58,6 +58,11 @@ def lgatr_twin(network: Network) -> torch.nn.Module:
         num_heads=config.num_heads,
         mlp_ratio=config.mlp_ratio,
     ).to(layer.weight.dtype)
+
+
+def lgatr_twin(network: Network) -> torch.nn.Module:
+    """Return lgatr's module with the weights of a network of one collection."""
+    twin = new_lgatr(network)
     ours, theirs = network.state_dict(), dict(twin.state_dict())
     for name, their_name in theirs_by_ours(network).items():
         theirs[their_name] = heads_fastest(network, name, ours[name])

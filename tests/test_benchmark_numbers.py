@@ -149,7 +149,8 @@ def test_no_page_has_typed_rates(page):
 
 
 def test_numbers_below_a_mark_are_replaced(write):
-    write("few_labels", {"rows": [{"part": "probe", "name": "random", "accuracy": 0.25, "num_jets": 10}]})
+    row = {"part": "probe", "name": "new weights", "accuracy": 0.25, "num_jets": 10}
+    write("few_labels", {"rows": [row]})
     page = "a\n<!-- generated: notebook -->\nb\n<!-- generated: probes -->\nc\n"
     new = with_numbers(page)
     assert new.startswith("a\n<!-- generated: notebook -->\nb\n<!-- generated: probes -->\n\n|")
@@ -185,6 +186,23 @@ def test_what_is_not_measured_says_so(name, write):
 def test_parts_that_are_not_measured_say_so(name, write):
     write("model", {})
     assert speeds.TEXTS[name]() == NOT_YET
+
+
+def test_gains_from_pre_training_are_draw_by_draw(write):
+    accuracies = {"from scratch": (0.6, 0.8), "fine-tuned": (0.71, 0.89), "frozen": (0.7, 0.7)}
+    rows = [
+        {"part": "curve", "method": method, "labels": 300, "draw": draw, "accuracy": value, "auc": 0.9}
+        for method, values in accuracies.items()
+        for draw, value in enumerate(values)
+    ]
+    write("few_labels", {"rows": rows})
+    assert cells(results.few_labels("curve", "accuracy")) == [
+        ["accuracy", "300 labels"],
+        ["from scratch", "0.700 ± 0.141"],
+        ["frozen", "0.700 ± 0.000"],
+        ["fine-tuned", "0.800 ± 0.127"],
+        ["fine-tuned − from scratch", "+0.100 ± 0.014"],
+    ]
 
 
 def test_speed_of_the_network(write):

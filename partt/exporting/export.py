@@ -14,8 +14,17 @@ from partt.exporting.proof import largest_differences
 from partt.exporting.tracing import DEFAULT_OPSET, trace
 from partt.exporting.units import input_units
 from partt.jobs.output_folder import writing_to
+from partt.regular_files import has_contents, read_bounded
 from partt.tagger.loading import load_torch_tagger
-from partt.tagger.onnx_file import PRODUCER, SUFFIX, OnnxHeader, fingerprint, import_onnx, new_session
+from partt.tagger.onnx_file import (
+    MAX_BYTES,
+    PRODUCER,
+    SUFFIX,
+    OnnxHeader,
+    fingerprint,
+    import_onnx,
+    new_session,
+)
 from partt.tagger.onnx_inputs import Axes, InputKind, input_axes
 from partt.tagger.tagger_file import TorchTagger
 
@@ -57,13 +66,14 @@ def export(
     refuse_foreign(
         out,
         "partt export",
-        lambda path: onnx.load(path, load_external_data=False).producer_name == PRODUCER,
+        lambda path: onnx.load_model_from_string(read_bounded(path, MAX_BYTES)).producer_name == PRODUCER,
         overwrite=overwrite,
     )
     preprocess, text = out.parent / NAME, preprocess_text(tagger.data_config, tagger.tasks)
     if inputs == "standardised":
         maker = "partt export for this tagger"
-        refuse_foreign(preprocess, maker, lambda path: path.read_text() == text, overwrite=overwrite)
+        contents = text.encode()
+        refuse_foreign(preprocess, maker, lambda path: has_contents(path, contents), overwrite=overwrite)
     axes = input_axes(inputs, tagger.data_config, tagger.reference_jets, tagger.factors)
     model = trace(tagger, inputs, opset)
     differences = largest_differences(tagger, inputs, new_session(model.SerializeToString()))

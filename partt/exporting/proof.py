@@ -61,7 +61,7 @@ def largest_differences(tagger: TorchTagger, inputs: InputKind, session: Any) ->
     if largest.of_scores > TOLERANCE:
         raise NumericalError(
             f"the exported tagger's scores differ from torch's by up to {largest.of_scores:.2g}, more than "
-            f"{TOLERANCE:g}: no file is written"
+            f"{TOLERANCE:g}: no file is written{_hint(tagger, inputs)}"
         )
     if largest.of_predictions > RELATIVE_TOLERANCE:
         raise NumericalError(
@@ -69,6 +69,19 @@ def largest_differences(tagger: TorchTagger, inputs: InputKind, session: Any) ->
             f"relative to their size, more than {RELATIVE_TOLERANCE:g}: no file is written"
         )
     return largest
+
+
+def _hint(tagger: TorchTagger, inputs: InputKind) -> str:
+    """Say what helps where formulas compute momenta: masses of almost parallel particles are all rounding."""
+    config = tagger.data_config
+    momenta = [group.momenta for group in config.collections.values() if group.momenta]
+    computed = [item.name for group in momenta for item in group.variables if item.name in config.formulas]
+    if inputs == "standardised" or not computed:
+        return ""
+    return (
+        f"; formulas compute the momenta ({', '.join(computed)}), and their last digits differ: use "
+        "--inputs standardised, or files with these branches"
+    )
 
 
 def torch_scores(tagger: TorchTagger, jets: Table) -> BatchScores:

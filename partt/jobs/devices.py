@@ -8,6 +8,8 @@ import torch
 
 from partt.errors import ConfigError
 
+OTHER_PROGRAMS = "other programs may use it: wait for them, or choose another device with --device"
+
 
 def choose_device(name: str, local_rank: int | None = None) -> torch.device:
     """Return the device that --device names; auto: a GPU if there is one (of each local process its own)."""

@@ -31,6 +31,7 @@ class LGATrSlim(Backbone):
     """Lorentz-equivariant blocks; only the spurions and features of particles break the symmetry."""
 
     config: LGATrSlimConfig
+    no_weight_decay: ClassVar[frozenset[str]] = frozenset({"embedding.vectors.weight"})  # (V, 1)
     learned_with: ClassVar[tuple[str, ...]] = ("num_heads", "spurions", "frame", "momentum_unit")
 
     def __init__(self, config: LGATrSlimConfig, shape: InputShape) -> None:

@@ -36,7 +36,8 @@ def square(size: int, device: torch.device) -> Tensor:
 def all_pairs(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return i and j of all pairs below `size`, in the order 00 01 02 ... 10 11 12 ... (N,)."""
     pair = torch.arange(size * size, device=device)
-    return pair // size, pair % size  # repeat_interleave cannot be exported
+    i = pair // size
+    return i, pair - i * size  # neither repeat_interleave nor % can be exported
 
 
 def diagonal(size: int, device: torch.device) -> Tensor:

@@ -18,7 +18,7 @@ import jinja2
 from partt import __version__
 from partt.atomic_files import refuse_foreign, write_text
 from partt.errors import DataError, without_secrets
-from partt.regular_files import read_json
+from partt.regular_files import MAX_BYTES, read_bounded, read_json
 
 
 @dataclass(frozen=True)
@@ -83,4 +83,4 @@ def write_any_text(path: Path, text: str) -> None:
 
 
 def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_bounded(path, MAX_BYTES)).hexdigest()

@@ -15,7 +15,7 @@ from partt.config import Record
 from partt.errors import DataError
 from partt.model.tasks import Task
 from partt.prediction.outputs import alone
-from partt.regular_files import MAX_JSON_BYTES, read_bounded
+from partt.regular_files import MAX_BYTES, read_bounded
 from partt.scores.origin import Balance, sum_of
 from partt.scores.scores import SUMMARY_FILE
 
@@ -80,7 +80,7 @@ def versions(engine: str) -> dict[str, str]:
 
 def _read(path: Path) -> PredictSummary | None:
     try:
-        return PredictSummary.model_validate_json(read_bounded(path, MAX_JSON_BYTES))
+        return PredictSummary.model_validate_json(read_bounded(path, MAX_BYTES))
     except (DataError, ValueError, RecursionError):
         return None
 

@@ -15,7 +15,7 @@ from partt.atomic_files import write_text
 from partt.config import Record
 from partt.errors import ConfigError, DataError, OutputError
 from partt.jobs.folder_lock import opened_folder, try_lock
-from partt.regular_files import MAX_JSON_BYTES, read_bounded
+from partt.regular_files import MAX_BYTES, read_bounded
 
 NAME = "simulation.json"
 GENERATION = 2  # of the simulation's code: raised when the same seed gives different jets
@@ -88,7 +88,7 @@ def open_manifest(out: Path, settings: dict[str, Any], names: list[str]) -> Mani
         save_manifest(out, manifest)
         return manifest
     try:
-        manifest = Manifest.model_validate_json(read_bounded(path, MAX_JSON_BYTES))
+        manifest = Manifest.model_validate_json(read_bounded(path, MAX_BYTES))
     except ValidationError as error:
         raise DataError(f"{path} is damaged: remove the folder, or choose another --out") from error
     different = [

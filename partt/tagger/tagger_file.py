@@ -39,7 +39,7 @@ from partt.data.training_domain import Domain
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError
 from partt.jet_inputs import JetInputs
-from partt.jobs.devices import choose_device, memory_errors_explained
+from partt.jobs.devices import OTHER_PROGRAMS, choose_device, memory_errors_explained
 from partt.model.config_types import CLASSES, Width
 from partt.model.network import Network, Outputs
 from partt.model.network_file import NetworkFile, run_network_file
@@ -68,7 +68,6 @@ TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3}
 # Particles of a batch: enough for groups of similar length, few enough to share batches between threads.
 ROWS_PER_BATCH = {"cpu": 8192}
 ROWS_PER_BATCH_ELSEWHERE = 262_144
-MEMORY_ADVICE = "other programs may use it: wait for them, or choose another device with --device"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -122,7 +121,8 @@ class TorchTagger(Tagger):
 
     def move_to(self, device: str) -> None:
         """Move the network to a device."""
-        self.network.to(choose_device(device))
+        with memory_errors_explained(OTHER_PROGRAMS):
+            self.network.to(choose_device(device))
 
     def with_hash(self) -> Self:
         """Return the tagger with its hash, even if it was never saved."""
@@ -147,7 +147,7 @@ class _TorchJets:
     @torch.inference_mode()
     def run(self, batch: Positions) -> BatchScores:
         """Return the scores of some of the jets."""
-        with memory_errors_explained(MEMORY_ADVICE):
+        with memory_errors_explained(OTHER_PROGRAMS):
             inputs = take_inputs(self.jets.inputs, batch).to(self.network.device)
             embeddings = self.network.embed(inputs) if self.with_embeddings else None
             outputs = self.network(inputs) if embeddings is None else self.network.outputs(embeddings)

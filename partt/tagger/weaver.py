@@ -31,6 +31,7 @@ from partt.model.weaver_weights import (
     import_particlenet,
     read_weaver_file,
 )
+from partt.regular_files import has_contents
 from partt.tagger.loading import find_tagger, load_torch_tagger
 from partt.tagger.tagger_file import TorchTagger, new_tagger
 
@@ -173,6 +174,6 @@ def write_new(
     out = Path(out)
     if os.path.realpath(out) == os.path.realpath(source):
         raise ConfigError(f"{out} is the input and would be replaced; choose another --out")
-    refuse_foreign(out, maker, lambda path: path.read_bytes() == contents, overwrite=overwrite)
+    refuse_foreign(out, maker, lambda path: has_contents(path, contents), overwrite=overwrite)
     with writing_to(out.parent, [out]), atomic_path(out) as temporary:
         temporary.write_bytes(contents)

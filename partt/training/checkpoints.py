@@ -108,15 +108,16 @@ def _load(path: Path) -> Checkpoint:
     try:
         values = read_json(path)
         require_regular(path.with_suffix(".pt"))
-        contents = path.with_suffix(".pt").read_bytes()
+        with path.with_suffix(".pt").open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
         version, sha256 = int(values.pop("format_version")), values.pop("sha256")
     except (ParttError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(f"the checkpoint {path} is damaged: {error}") from error
     if version > FORMAT_VERSION:
         raise DataError(f"the checkpoint {path} was written by a newer partt")
-    if hashlib.sha256(contents).hexdigest() != sha256:
+    if found != sha256:
         raise DataError(f"the checkpoint {path.with_suffix('.pt')} is damaged: its sha256 has changed")
-    tensors = torch.load(io.BytesIO(contents), map_location="cpu", weights_only=True)
+    tensors = torch.load(path.with_suffix(".pt"), map_location="cpu", weights_only=True)
     return Checkpoint(_from_format_1(tensors) if version == 1 else tensors, values)
 
 

@@ -97,6 +97,7 @@ def connected(world: World, device: torch.device) -> Iterator[None]:
             timeout=TIMEOUT,
             world_size=world.size,
             rank=world.rank,
+            device_id=device if device.type == "cuda" else None,  # or barriers would guess it, and warn
         )
         yield  # after an error, do not wait for the other processes: whoever started them ends them
     except RuntimeError as error:

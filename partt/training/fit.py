@@ -14,7 +14,7 @@ from partt.data.reading.batches import ordered_batches, training_batches
 from partt.data.reading.jet_source import BadFile
 from partt.data.training_domain import Domain
 from partt.errors import ConfigError, DataError
-from partt.jobs.devices import memory_errors_explained
+from partt.jobs.devices import OTHER_PROGRAMS, memory_errors_explained
 from partt.jobs.metrics_file import read_metrics
 from partt.jobs.stop_signals import SignalledError
 from partt.model.multiply_adds import count_multiply_adds
@@ -99,7 +99,8 @@ def fit(
         raise ConfigError("precision: bfloat16 is for GPUs; on a CPU it is slower, or not supported")
     world = machine.world
     steps = count_steps(job.recipe, job.train_index, world.size)
-    learner = make_learner(job, world, machine.device, initial_weights)
+    with memory_errors_explained(OTHER_PROGRAMS):
+        learner = make_learner(job, world, machine.device, initial_weights)
     jets = reference_jets(job.train, job.train_index, job.objective.tasks) if world.is_first else {}
     domain = training_domain(job.train, job.train_index) if world.is_first else None
     size: Mapping[str, float] = {}

@@ -1,12 +1,10 @@
 """From files to batches: order, workers, resumption, weights, cache, bad jets and files."""
 
-import multiprocessing
 import os
 import pickle
 import re
 import signal
 import time
-from collections import deque
 from itertools import islice
 from pathlib import Path
 
@@ -417,20 +415,6 @@ def test_a_slow_worker_is_waited_for(files, monkeypatch):
     source = open_all(files)
     alone, read_ahead = (first_batches(source, 3, num_workers=number) for number in (0, 1))
     assert [batch.labels.tolist() for batch in read_ahead] == [batch.labels.tolist() for batch in alone]
-
-
-def test_a_worker_that_dies_between_waits_is_reported_by_the_next_one(files):
-    source = open_all(files)
-    batches = training_batches(source, build_index(source), batch_size=16, seed=0, num_workers=1)
-    next(batches)
-    (reader,) = multiprocessing.active_children()
-    reader.kill()
-    state = Path(f"/proc/{reader.pid}/stat")
-    while state.read_text().split()[2] != "Z":
-        time.sleep(0.01)
-    time.sleep(0.1)  # torch's signal handler would raise here, and anywhere else
-    with pytest.raises(DataError, match="a process that reads jets has died"):
-        deque(batches, maxlen=0)
 
 
 def test_a_file_that_changes_while_reading(files):

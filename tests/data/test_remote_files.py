@@ -126,7 +126,7 @@ def test_xrootd_server_gone(xrootd_program: str, folder: Path) -> None:
         ):
             with pytest.raises(DataError, match=r"\(3 attempts\).*is the server up"):
                 action()
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 60
 
 
 class Proxy:

@@ -496,10 +496,10 @@ def test_a_tree_is_parsed_once_under_each_name_it_has(
 
 def test_keeping_many_values_takes_no_longer_for_each() -> None:
     kept: LRUCache[int, str] = LRUCache(max_bytes=300_000)
-    started = time.perf_counter()
+    started = time.process_time()
     for i in range(50_000):
         kept.put(i, "x", 10)
-    assert time.perf_counter() - started < 2  # a sum over all values for each would take a minute
+    assert time.process_time() - started < 10  # a sum over all values for each would take a minute
     assert (len(kept), kept.num_bytes) == (30_000, 300_000)
     kept.get(20_000)
     kept.put(20_001, "y", 299_990)

@@ -60,6 +60,12 @@ def test_scores_are_torchs_for_all_lengths_and_mixes(case, inputs, exported):
         np.testing.assert_allclose(scores, expected[batch], rtol=0, atol=TOLERANCE)
 
 
+def test_pair_features_that_depend_on_the_order(tmp_path):
+    tagger = tagger_to_export(settings={"pair_features": "xyzt", "num_blocks": 1})
+    result = export(tagger, tmp_path / "m.onnx", inputs="standardised")
+    assert 0 < result.header.largest_difference < TOLERANCE
+
+
 @pytest.mark.parametrize("case", ["part", "part_plain"])
 def test_weavers_own_export_of_the_same_weights_agrees(case, tmp_path):
     tagger = tagger_to_export(case)

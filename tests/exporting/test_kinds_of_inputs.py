@@ -12,7 +12,7 @@ from partt.data.config.data_config import DataConfig
 from partt.data.files.tables import read_columns
 from partt.data.jagged import take
 from partt.data.variables import Variables
-from partt.errors import ConfigError
+from partt.errors import ConfigError, NumericalError
 from partt.exporting import proof
 from partt.exporting.export import export
 from partt.model.config_types import CLASSES
@@ -104,3 +104,11 @@ def test_collections_cut_out_of_the_same_branches(tmp_path):
         columns = read_columns(str(tmp_path / f"{name}.root"), [f"score_{c}" for c in tagger.class_names])
         scores.append(np.stack(list(columns.values())))
     np.testing.assert_allclose(scores[1], scores[0], rtol=0, atol=TOLERANCE)
+
+
+def test_momenta_from_formulas_are_blamed_for_a_difference(tmp_path, monkeypatch):
+    tagger = tagger_of("pf and sv")
+    monkeypatch.setattr(proof, "TOLERANCE", 0.0)
+    with pytest.raises(NumericalError, match="differ.*cand_px, .*vertex_e.*: use --inputs standardised"):
+        export(tagger, tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())

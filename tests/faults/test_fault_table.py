@@ -100,7 +100,7 @@ TRAINING = {
     "resume mid-epoch for each optimizer and schedule": "training/fit: resuming_in_the_middle_of_an_epoch_is_exact",
     "resume with a changed config": "training/fit: a_changed_config_is_refused, changed_files_are_refused",
     "a dead loader worker": "training/faults: a_dead_reading_process_is_an_error; "
-    "data/dataset: a_dead_worker_is_a_clear_error",
+    "data/dataset: a_dead_worker_is_a_clear_error; data/dying_readers: before_the_first_batch",
     "two runs in one folder": "training/fit: two_runs_in_one_folder",
     "two ranks: one killed": "training/distributed: torchrun_and_a_dead_process_ends_all; "
     "faults/servers: a_dead_process_is_one_line_for_the_others_and_a_resume_goes_on; "
@@ -216,8 +216,8 @@ FOUND_IN_USE = {
     "trees_of_equal_shape_are_parsed_once_and_read_as_uproot_does",
     "a damaged file before a good one": "faults/many_files: "
     "damaged_trees_give_the_same_with_and_without_a_shape",
-    "a reader killed while it hands over": "faults/many_files: "
-    "a_reader_killed_before_it_hands_its_jets_over_is_a_clear_error",
+    "a reader killed while it hands over": "data/dying_readers: between_waits, while_another_loader_reads, "
+    "in_the_middle_of_a_message_that_is_waited_for, before_its_jets_are_fetched",
     "memory of long trainings": "faults/memory: a_step_leaves_nothing_in_memory",
 }
 TABLE = {

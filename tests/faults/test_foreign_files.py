@@ -153,6 +153,25 @@ def test_what_partt_did_not_make_is_refused(inputs, tmp_path, capsys, verb, name
     )  # nothing else, no temporary file
 
 
+def bytes_read() -> int:
+    """Return how many bytes this process has read so far."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"), [(verb, name) for verb, (_, _, names) in VERBS.items() for name in names]
+)
+@pytest.mark.usefixtures("weaver")
+def test_a_large_file_of_the_user_is_not_read(inputs, tmp_path, capsys, verb, name):
+    """A sparse file of 3 GB: reading all of it took 50 s and twice its size."""
+    large = attack(tmp_path / "out" / name, "file")
+    os.truncate(large, 3 * 2**30)
+    before = bytes_read()
+    assert command(verb, inputs, tmp_path / "out") == 2
+    assert bytes_read() - before < 2**29
+    assert str(large) in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "explain"])  # takes seconds
 @pytest.mark.usefixtures("weaver")
 def test_with_overwrite_a_link_is_replaced_and_its_target_is_not(inputs, tmp_path, verb):

@@ -84,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.fault == "silent":  # more bytes announced than sent
             self.wfile.write(body[: len(body) // 2])
             self.wfile.flush()
-            self.server.released.wait(60)
+            self.server.released.wait(100)
             self.close_connection = True
         elif self.server.fault == "drip":
             for byte in body:
@@ -125,6 +125,7 @@ def server(monkeypatch):
 
 @contextmanager
 def at_most(seconds):
+    """Expect the end of a wait; nothing else ends it: the server keeps silent for longer, and 0.1 waited for 300 s."""
     started = time.monotonic()
     yield
     assert time.monotonic() - started < seconds
@@ -133,14 +134,14 @@ def at_most(seconds):
 def test_a_silent_server_is_given_up(server, monkeypatch):
     monkeypatch.setenv(access.TIMEOUT_VARIABLE, "0.4")
     server.fault = "silent"
-    with at_most(10), pytest.raises(DataError, match=r"\(3 attempts\).*no byte for 0.4 s"):
+    with at_most(40), pytest.raises(DataError, match=r"\(3 attempts\).*no byte for 0.4 s"):
         inspect_file(server.url)
 
 
 def test_a_server_that_drips_is_given_up(server, monkeypatch):
     monkeypatch.setenv(access.TIMEOUT_VARIABLE, "0.3")
     server.fault = "drip"
-    with at_most(10), pytest.raises(DataError, match=r"TooSlowError: not complete after 3 s"):
+    with at_most(40), pytest.raises(DataError, match=r"TooSlowError: not complete after 3 s"):
         inspect_file(server.url)
 
 
@@ -175,7 +176,7 @@ def test_a_timeout_that_is_no_number(monkeypatch, value):
 
 def test_a_signal_ends_the_wait(server):
     server.fault = "silent"
-    with stop_on_signal(), at_most(10):
+    with stop_on_signal(), at_most(40):
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
         with pytest.raises(SignalledError, match="stopped by a signal while waiting for http"):
             inspect_file(server.url)
@@ -191,9 +192,9 @@ def test_a_signal_ends_a_prediction_that_waits(server, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    wait_for(lambda: server.requests >= 2, seconds=60)
+    wait_for(lambda: server.requests >= 2, seconds=100)
     process.terminate()
-    _, errors = process.communicate(timeout=15)
+    _, errors = process.communicate(timeout=40)
     assert process.returncode == 75
     assert errors.strip().splitlines()[-1].startswith("partt: error: stopped by a signal")
     assert "Traceback" not in errors
@@ -225,7 +226,7 @@ def started(folder, verb, url, **environment):
 
 def one_line(process):
     """Return exit code and the error of a command, which must end soon with one line; progress is no error."""
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=100)
     lines = [line for line in errors.splitlines() if line.startswith("partt: ") or "Error" in line]
     assert len(lines) == 1, errors
     assert "Traceback" not in errors
@@ -236,9 +237,9 @@ def one_line(process):
 def test_a_signal_ends_every_verb_that_waits_for_a_server(server, tmp_path, verb):
     server.fault = "silent"
     process = started(tmp_path, verb, server.url)
-    wait_for(lambda: server.requests >= 2, seconds=60)
+    wait_for(lambda: server.requests >= 2, seconds=100)
     process.terminate()
-    with at_most(10):
+    with at_most(40):
         code, error = one_line(process)
     assert code == VERBS[verb][1]
     assert "stopped by" in error
@@ -253,7 +254,7 @@ def test_a_server_that_fails_is_one_line_and_a_rerun_completes(server, tmp_path,
     assert error.startswith(f"partt: error: {server.url}: cannot read")
     server.fault = ""
     process = started(tmp_path, verb, server.url)
-    assert process.communicate(timeout=60)
+    assert process.communicate(timeout=100)
     assert process.returncode == 0
 
 
@@ -278,9 +279,9 @@ def test_a_resume_with_another_number_of_processes_ends_all(jet_file, tmp_path):
     job = tiny_job(jet_file, epochs=2)
     run_job(job, tmp_path, should_stop=stop_after(3))
     ranks = start_ranks(job, tmp_path, resume=True)
-    with at_most(60):
+    with at_most(100):
         for rank in ranks:
-            rank.join(60)
+            rank.join(100)
     assert ranks[0].exitcode == ConfigError.exit_code
     assert "processes: 1 before, 2 now" in (tmp_path / "error_0").read_text()
     assert ranks[1].exitcode == OutputError.exit_code  # it lost the first one
@@ -295,10 +296,10 @@ def test_a_dead_process_is_one_line_for_the_others_and_a_resume_goes_on(jet_file
     job = tiny_job(jet_file, epochs=2000, patience=2000)
     ranks = start_ranks(job, tmp_path)
     metrics = tmp_path / "metrics.jsonl"
-    wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") > 8, seconds=60)
+    wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") > 8, seconds=100)
     ranks[killed].kill()
-    with at_most(30):
-        ranks[1 - killed].join(30)
+    with at_most(100):
+        ranks[1 - killed].join(100)
     assert ranks[1 - killed].exitcode == OutputError.exit_code
     error = (tmp_path / f"error_{1 - killed}").read_text()
     assert "lost another process of this run" in error
@@ -345,7 +346,7 @@ def assert_killed_scheduler_is_one_line(folder, arguments, is_working):
         )
         wait_for(is_working, seconds=120)
         scheduler.kill()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=100)
     assert process.returncode == 5, errors
     assert errors.strip().count("partt: error") == 1
     assert "the same command makes the rest" in errors

@@ -4,7 +4,10 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+
+import torch
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "bench_gpu.py"
 
@@ -37,3 +40,22 @@ def test_the_script_prints_a_table_and_writes_its_numbers(tmp_path):
         assert result["partt_jets_per_second"][0] > 0
         assert result["weaver_jets_per_second"][0] > 0
         assert result["partt_gigabytes"] is None
+
+
+def test_what_torch_says_of_its_search_for_waits_is_no_wait(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    from bench_gpu import num_waits
+
+    def set_sync_debug_mode(mode):
+        warnings.warn(
+            "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing operations",
+            stacklevel=2,
+        )
+
+    def step():
+        for _ in range(2):
+            warnings.warn("called a synchronizing CUDA operation (Triggered internally at ...)", stacklevel=2)
+
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", set_sync_debug_mode)
+    assert num_waits(step, torch.device("cuda")) == 2
+    assert num_waits(step, torch.device("cpu")) is None

@@ -4,13 +4,22 @@ import math
 
 import pytest
 import torch
-from lgatr_oracle import heads_fastest, lgatr_inputs, lgatr_logits, lgatr_twin, theirs_by_ours
+from lgatr_oracle import (
+    heads_fastest,
+    lgatr_inputs,
+    lgatr_logits,
+    lgatr_twin,
+    new_lgatr,
+    theirs_by_ours,
+)
 from torch.nn import functional
 
 from partt.errors import ConfigError
 from partt.jet_inputs import CollectionShape, InputShape
-from partt.model.lorentz_layers import LorentzAttention, LorentzBlock, LorentzLinear
+from partt.model.lorentz_layers import LorentzBlock, LorentzLinear
 from partt.model.registry import build_network, network_config
+from partt.training.optimizers import make_optimizer
+from partt.training.recipe import OptimizerChoice
 from small_networks import logits_of, packed_jets, small_network, with_particles
 
 LENGTHS = (5, 1, 30, 0, 2, 17)
@@ -69,19 +78,16 @@ def test_logits_and_gradients_are_those_of_lgatr(case):
 
 
 def test_initial_weights_are_drawn_as_in_lgatr():
+    """Every weight and every bias has lgatr's distribution: uniform around 0, with the same bounds."""
     shape = packed_jets([1]).shape
     torch.manual_seed(0)
-    network = build_network("slim_s", network_config("slim_s"), shape, {"classes": 10})
-    for module in network.modules():
-        if isinstance(module, LorentzLinear):
-            inside = any(
-                module in (each.linear_in, each.linear_out)
-                for each in network.modules()
-                if isinstance(each, LorentzAttention)
-            )
-            for layer in (module.vectors, module.scalars):
-                bound = (0.1 if inside else 1.0) / math.sqrt(layer.in_features)
-                assert 0.7 * bound < layer.weight.abs().max() <= bound
+    network = build_network("slim_m", network_config("slim_m"), shape, {"classes": 10})
+    drawn, theirs = dict(network.named_parameters()), dict(new_lgatr(network).named_parameters())
+    for name, their_name in theirs_by_ours(network).items():
+        expected, found = theirs[their_name], drawn[name]
+        rms, their_rms = (weight.detach().square().mean().sqrt().item() for weight in (found, expected))
+        tolerance = 5 * math.sqrt(2) * 0.45 / math.sqrt(found.numel())  # standard deviations of a ratio
+        assert rms == pytest.approx(their_rms, rel=tolerance), name
 
 
 # --- symmetries -------------------------------------------------------------------------------------------
@@ -144,6 +150,16 @@ def test_every_trained_parameter_has_a_gradient():
         f"backbone.last_block.feed_forward.linear_{way}.vectors.weight" for way in ("in", "out")
     }
     assert all(p.grad is not None and p.grad.any() for p in network.parameters() if p.requires_grad)
+
+
+def test_the_weights_of_the_guide_decay():
+    """arXiv:2608.02735: those with two axes or more longer than 1, so not the first ones of the vectors, (V, 1)."""
+    network = build_network("slim_xs", network_config("slim_xs"), packed_jets([1]).shape, {"classes": 10})
+    optimizer = make_optimizer(network, OptimizerChoice(name="adamw", lr=1e-3, weight_decay=0.1))
+    decaying = {id(p) for group in optimizer.param_groups if group["weight_decay"] for p in group["params"]}
+    for name, parameter in network.named_parameters():
+        expected = parameter.requires_grad and parameter.squeeze().ndim > 1
+        assert (id(parameter) in decaying) == expected, name
 
 
 def test_vectors_keep_full_precision_in_mixed_precision():

@@ -4,7 +4,9 @@ torch.autocast does not know that device, and CPUs may lack bfloat16 products; s
 applied here to the functions that networks call. Operations refuse operands of two types there, too.
 """
 
+import re
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,53 +14,33 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from partt.data.config.data_config import load_data_config
-from partt.data.jet_batch import JetBatch
 from partt.model import lorentz_layers
 from partt.model.baselines import particlenet
 from partt.model.precision import full_precision
 from partt.training.objectives import jet_observables
-from partt.training.objectives.jet_observables import POWERS, num_observables
-from partt.training.objectives.masked_flow import MaskedFlow
-from partt.training.objectives.masked_particles import MaskedParticles
-from partt.training.objectives.particle_targets import particle_targets
-from partt.training.recipe import MaskedParticlesChoice
+from partt.training.objectives.jet_observables import POWERS
 from small_networks import ALL, jets_for, logits_of, small_network
+from small_objectives import CASE, LENGTHS, OBJECTIVES, batch_of, small_objective
 
-LENGTHS = (0, 5, 5, 12)
-# of torch's documentation of autocast: computed in bfloat16, in float32, in the widest type of the operands
-LOWER = {
-    *(
-        "__matmul__",
-        "__rmatmul__",
-        "addmm",
-        "addbmm",
-        "baddbmm",
-        "bmm",
-        "gru",
-        "linear",
-        "lstm",
-        "matmul",
-        "mm",
-    ),
-    "scaled_dot_product_attention",
-}
-FLOAT32 = {
-    *(
-        "cross_entropy",
-        "cumsum",
-        "exp",
-        "layer_norm",
-        "log",
-        "log_softmax",
-        "norm",
-        "pow",
-        "prod",
-        "rms_norm",
-    ),
-    *("rsqrt", "softmax", "sum"),
-}
-WIDEST = {"addcmul", "addcdiv", "cat", "index_put", "scatter_add", "stack"}
+AUTOCAST = (Path(torch.__file__).parent / "include/ATen/autocast_mode.h").read_text()
+
+
+def named_by_torch(*lists: str) -> set[str]:
+    """Return the functions in some of the lists of torch's autocast."""
+    found = [re.search(rf"#define AT_FORALL_{name}\(_\)(.*?)\n\n", AUTOCAST, re.DOTALL) for name in lists]
+    return {function for each in found for function in re.findall(r"_\((\w+)", each[1])}
+
+
+# computed in bfloat16, in float32, in the widest type of the operands; by torch's lists, and what calls these
+LOWER = named_by_torch("LOWER_PRECISION_FP") | {"__matmul__", "__rmatmul__", "gru", "lstm"}
+FLOAT32 = named_by_torch("FP32", "FP32_SET_OPT_DTYPE") | {"cross_entropy", "norm", "square", "__pow__"}
+WIDEST = named_by_torch("PROMOTE") | {"cat", "stack"}
+
+
+def test_the_lists_of_torch_are_found():
+    assert {"linear", "matmul", "baddbmm", "scaled_dot_product_attention"} <= LOWER
+    assert {"exp", "layer_norm", "log_softmax", "rms_norm", "smooth_l1_loss", "softmax", "sum"} <= FLOAT32
+    assert {"addcmul", "index_put", "scatter_add"} <= WIDEST
 
 
 class MixedPrecision(TorchFunctionMode):
@@ -147,30 +129,30 @@ def test_distances_of_particlenet_keep_full_precision(mixed):
     assert all(dtypes == {torch.float32} for dtypes in distances)
 
 
-@pytest.mark.parametrize("case", ["part_s", "slim_xs"])
-@pytest.mark.parametrize("kind", [MaskedParticles, MaskedFlow])
-def test_masked_particles_take_both_precisions(mixed, kind, case):
-    """Observables, some of which are differences of large numbers, keep float32."""
-    network, inputs = small_network(case).float(), jets_for(case, LENGTHS, dtype=torch.float32)
-    zeros = torch.zeros(len(LENGTHS), dtype=torch.int64)
-    batch = JetBatch(inputs, None, torch.ones(len(LENGTHS)), zeros, zeros, zeros.bool(), zeros, zeros)
-    objective = kind(
-        particle_targets(load_data_config("jetclass_full")),
-        MaskedParticlesChoice(),
-        num_observables=num_observables(inputs.shape.collections["pf"]),
-    )
-    objective.prepare(network)
-    network, objective = network.to("meta").train(), objective.to("meta").train()
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_takes_both_precisions(mixed, name):
+    network, objective = (part.to("meta").train() for part in small_objective(name))
     with mixed:
-        objective(network, batch.to("meta")).loss.backward()
+        loss = objective(network, batch_of().to("meta")).loss
+        loss.backward()
+    assert loss.dtype == torch.float32
     assert all(len(dtypes) == 1 for _, dtypes in mixed.products)
     assert {torch.bfloat16} in [dtypes for name, dtypes in mixed.products if name == "linear"]
-    assert [dtypes for name, dtypes in mixed.products if "matmul" in name].count({torch.float32}) >= len(
-        POWERS
-    )
-    trained = [*network.backbone.parameters(), *objective.parameters()]
+    trained = [*network.parameters(), *objective.parameters()]
     gradients = [parameter.grad for parameter in trained if parameter.requires_grad]
     assert {gradient.dtype for gradient in gradients} == {torch.float32}
+
+
+@pytest.mark.parametrize("case", [CASE, "slim_xs"])
+@pytest.mark.parametrize("name", ["masked particles", "masked flow"])
+def test_observables_of_jets_keep_full_precision(mixed, name, case):
+    """Some are differences of large numbers."""
+    network, objective = (part.to("meta").train() for part in small_objective(name, case))
+    with mixed:
+        objective(network, batch_of(case).to("meta")).loss.backward()
+    assert all(len(dtypes) == 1 for _, dtypes in mixed.products)
+    products = [dtypes for name, dtypes in mixed.products if "matmul" in name]
+    assert products.count({torch.float32}) >= len(POWERS)
 
 
 def test_full_precision_switches_autocast_off_and_on_again():

@@ -199,36 +199,43 @@ def test_folded_pair_embedding_equals_its_layers():
 # --- unusual jets -------------------------------------------------------------------------------------
 
 ODD = [
-    [0, 0, 0, 0],
-    [0, 0, 5, 5],
-    [0, 0, -5, 1],
-    [3, 4, 0, 0],
-    [3, 4, 0, 4.9],
-    [3, 4, 12, 13],
-    [3, 4, 12, 13],
+    [
+        [0, 0, 0, 0],
+        [0, 0, 5, 5],
+        [0, 0, -5, 1],
+        [3, 4, 0, 0],
+        [3, 4, 0, 4.9],
+        [3, 4, 12, 13],
+        [3, 4, 12, 13],
+    ],
+    [[300, 400, 1200, 1300], [3, 4, 12, 13], [30, 40, 120, 130]],  # massless and collinear
+    [[6e6, 0, 8e6, 1e7], [6e6, 1e3, 8e6, 1e7]],  # GeV
+    [[0, 0, 1e-12, 1e-12]],
 ]
+NUM_ODD = 1 + len(ODD)  # jets before the others
 
 
-def with_odd_jet(jets):
-    """Add a jet of awkward momenta, one without any particle, before and after the others."""
+def with_odd_jets(jets):
+    """Add jets of awkward momenta and ones without any particle, before and after the others."""
+    rows = [row for jet in ODD for row in jet]
     collections = {}
     for name, particles in jets.collections.items():
-        lengths = torch.tensor([0, len(ODD), *particles.lengths.tolist(), 0])
+        lengths = torch.tensor([0, *map(len, ODD), *particles.lengths.tolist(), 0])
         collections[name] = replace(
             particles,
-            features=functional.pad(particles.features, (0, 0, len(ODD), 0)),
-            momenta=torch.cat((torch.tensor(ODD, dtype=particles.momenta.dtype), particles.momenta)),
+            features=functional.pad(particles.features, (0, 0, len(rows), 0)),
+            momenta=torch.cat((torch.tensor(rows, dtype=particles.momenta.dtype), particles.momenta)),
             offsets=functional.pad(lengths.cumsum(0), (1, 0)),
-            points=functional.pad(particles.points, (0, 0, len(ODD), 0)),
+            points=functional.pad(particles.points, (0, 0, len(rows), 0)),
         )
-    groups = {name: functional.pad(values, (0, 0, 2, 1)) for name, values in jets.jet_features.items()}
+    groups = {name: functional.pad(values, (0, 0, NUM_ODD, 1)) for name, values in jets.jet_features.items()}
     return JetInputs(collections, groups)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_odd_jets_give_finite_logits_and_gradients_and_disturb_nobody(name, dtype):
     network, jets = small_network(name).to(dtype), jets_for(name, LENGTHS, dtype=dtype)
-    odd = with_odd_jet(jets)
+    odd = with_odd_jets(jets)
     network.train()
     torch.manual_seed(0)
     logits = logits_of(network, odd)
@@ -238,7 +245,7 @@ def test_odd_jets_give_finite_logits_and_gradients_and_disturb_nobody(name, dtyp
     assert all(buffer.isfinite().all() for buffer in network.buffers())
     network.eval()
     with torch.inference_mode():
-        neighbours = logits_of(network, odd)[2:-1]
+        neighbours = logits_of(network, odd)[NUM_ODD:-1]
         tolerance = 1e-10 if dtype == torch.float64 else 1e-4
         torch.testing.assert_close(neighbours, logits_of(network, jets), rtol=0, atol=tolerance)
 
@@ -253,7 +260,7 @@ def test_almost_empty_batches(name, lengths, training):
 
 
 def test_gradients_of_the_inputs_are_finite():
-    network, jets = small_network().eval(), with_odd_jet(packed_jets(LENGTHS))
+    network, jets = small_network().eval(), with_odd_jets(packed_jets(LENGTHS))
     jets.main.features.requires_grad_(True)
     jets.main.momenta.requires_grad_(True)
     logits_of(network, jets).square().sum().backward()

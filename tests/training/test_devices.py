@@ -1,8 +1,11 @@
 """Which GPU a process takes, and what users learn when its memory is full."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
+from torch import distributed, nn
 
 from jets import write_jets
 from partt.errors import ConfigError
@@ -45,6 +48,21 @@ def test_a_numbered_gpu_is_the_current_one(four_gpus, monkeypatch, name, chosen)
         assert found == chosen
 
 
+def test_processes_on_gpus_exchange_by_nccl_each_with_its_own(four_gpus, monkeypatch):
+    found = {}
+    signature = inspect.signature(distributed.init_process_group)
+
+    def init_process_group(*arguments, **options):
+        found.update(signature.bind(*arguments, **options).arguments)
+
+    monkeypatch.setattr(distributed, "init_process_group", init_process_group)
+    monkeypatch.setattr(distributed, "destroy_process_group", lambda: None)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    with connected(World(rank=6, size=8, local_rank=2, local_size=4), choose_device("auto", 2)):
+        assert (found["backend"], found["device_id"]) == ("nccl", torch.device("cuda", 2))
+    assert (found["rank"], found["world_size"]) == (6, 8)
+
+
 @pytest.fixture
 def full_memory(monkeypatch):
     def forward(self, inputs):
@@ -60,6 +78,18 @@ def test_a_batch_that_is_too_large_for_the_memory(tmp_path, monkeypatch, request
     expected = r"too little memory \(CUDA out of memory\).*8 jets at a time.*accumulate: 4.*bfloat16"
     with pytest.raises(ConfigError, match=expected):
         run_job(job, tmp_path / "run")
+
+
+def test_a_network_for_which_there_is_no_memory(tmp_path, monkeypatch):
+    job, tagger = tiny_job(write_jets(tmp_path / "jets.root", 200)), make_tagger()
+
+    def to(self, device):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has 23.69 GiB")
+
+    monkeypatch.setattr(nn.Module, "to", to)
+    for work in (lambda: run_job(job, tmp_path / "run"), lambda: tagger.move_to("cpu")):
+        with pytest.raises(ConfigError, match="too little memory .*other programs may use it.*--device"):
+            work()
 
 
 def test_predictions_without_memory(request):

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import random
 import resource
+import shutil
 import signal
 import time
 from contextlib import suppress
@@ -38,7 +39,7 @@ def in_child(function, *arguments, **options):
     return process
 
 
-def wait_for(condition, seconds=30.0):
+def wait_for(condition, seconds=100.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
@@ -215,23 +216,28 @@ def test_kills_in_checkpoint_writes_leave_a_sound_one(tmp_path):
     assert newest > 0
 
 
+def run_with_kills(job, out, whole):
+    """Kill a run at random times, and resume it until it ends; return the number of kills."""
+    for attempt in range(100):
+        child = in_child(run_job, job, out, resume=attempt > 0)
+        child.join(random.uniform(0.02, 0.2) * whole if attempt < 16 else None)
+        if child.exitcode is not None:
+            break
+        child.kill()
+        child.join()
+    assert child.exitcode == 0
+    return attempt
+
+
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not(jet_file, tmp_path):
     random.seed(2)
     job = tiny_job(jet_file, epochs=2, checkpoint_minutes=0.0)
     started = time.monotonic()
     in_child(run_job, job, tmp_path / "whole").join()
     whole = time.monotonic() - started
-    num_kills = 0
-    for attempt in range(100):
-        child = in_child(run_job, job, tmp_path / "run", resume=attempt > 0)
-        child.join(random.uniform(0.02, 0.2) * whole if attempt < 16 else None)
-        if child.exitcode is not None:
-            break
-        child.kill()
-        child.join()
-        num_kills += 1
-    assert child.exitcode == 0
-    assert num_kills >= 4
+    while run_with_kills(job, tmp_path / "run", whole) < 4:  # a machine that was busier before
+        shutil.rmtree(tmp_path / "run")
+        whole /= 3
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
@@ -247,7 +253,7 @@ def test_sigterm_ends_after_the_step_with_everything_saved(jet_file, tmp_path):
     metrics = tmp_path / "run" / "metrics.jsonl"
     wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") > 8)
     child.terminate()
-    child.join(30)
+    child.join(100)
     assert child.exitcode == 75
     run_job(job, tmp_path / "run", resume=True)
     assert_same_run(tmp_path / "run", tmp_path / "whole")
@@ -259,7 +265,7 @@ def wait_with_handlers(ready):
         while not should_stop():
             time.sleep(0.01)
         ready.with_name("stopping").touch()
-        time.sleep(60)
+        time.sleep(200)
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path):
@@ -269,7 +275,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path):
     wait_for((tmp_path / "stopping").exists)
     time.sleep(REPEAT)
     child.terminate()
-    child.join(10)
+    child.join(100)
     assert child.exitcode == 128 + signal.SIGTERM
 
 

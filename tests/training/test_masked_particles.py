@@ -191,7 +191,7 @@ CASES = ["part", "part_s", "slim_xs", "part, pf sv jet", "part_plain"]
 
 @pytest.mark.parametrize("case", CASES)
 def test_masked_particles_never_reach_the_network(case):
-    """Answers depend on all visible particles of a jet, and on nothing of the masked ones."""
+    """Answers depend on all visible particles of a jet, and on nothing of the masked ones; all weights learn."""
     network, inputs = small_network(case), jets_for(case, LENGTHS)
     objective = objective_for(network)
     features, momenta = (
@@ -212,6 +212,8 @@ def test_masked_particles_never_reach_the_network(case):
         assert (rows[mask] == 0).all()
         assert (rows[~mask & is_masked_jet] != 0).any(dim=1).all()
         assert (rows[~is_masked_jet] == 0).all()
+    trained = [parameter for parameter in network.backbone.parameters() if parameter.requires_grad]
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in trained)
     changed = torch.where(mask[:, None], 7.0, inputs.main.features.detach())
     again = objective.run(network, batch_of(with_particles(inputs, features=changed)))
     assert torch.equal(again[VALUES], outputs[VALUES])

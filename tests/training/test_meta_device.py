@@ -5,45 +5,45 @@
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
+from typing import get_args
 
+import numpy as np
 import pytest
 import torch
 from one_device import OneDevice
+from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
 from jets import write_jets
 from partt.data import jet_batch
 from partt.data.config.data_config import load_data_config
-from partt.data.jet_batch import JetBatch, ParticleClasses
+from partt.data.jagged import num_jets
+from partt.data.made_up_jets import made_up_jets
+from partt.data.packing import pack
 from partt.data.reading.batches import training_batches
+from partt.data.variables import Variables
 from partt.jet_inputs import sender
 from partt.model import grouping
 from partt.model.config_types import CLASSES
 from partt.model.grouping import GroupSize
 from partt.model.network import Network
-from partt.model.tasks import Task
+from partt.model.weaver_network import WeaverModule, WeaverNetwork, WeaverSettings
+from partt.tagger.weaver_inputs import weaver_inputs
 from partt.training.averaging import new_average
 from partt.training.distributed import World
 from partt.training.learner import LossOfBatch, make_learner, restore, snapshot, take_step
 from partt.training.objectives import masked_flow, masking
 from partt.training.objectives.classification import Classification
-from partt.training.objectives.distillation import Distillation
-from partt.training.objectives.jet_observables import num_observables
-from partt.training.objectives.masked_flow import MaskedFlow
-from partt.training.objectives.masked_particles import OF_OBSERVABLES, MaskedParticles
-from partt.training.objectives.particle_classification import ParticleClassification
-from partt.training.objectives.particle_targets import particle_targets
-from partt.training.objectives.regression import Regression
-from partt.training.objectives.sum_of_tasks import SumOfTasks, Term
+from partt.training.objectives.objective import Objective
 from partt.training.optimizers import make_optimizer, trained_backbone
-from partt.training.recipe import MaskedParticlesChoice, OptimizerChoice
-from small_networks import ALL, jets_for, small_network
+from partt.training.recipe import OptimizerChoice
+from small_networks import ALL, small_network
+from small_objectives import CASE, LENGTHS, NUM_CLASSES, OBJECTIVES, batch_of, small_objective
 from training_jobs import tiny_job
 
 META = torch.device("meta")
-LENGTHS = (0, 5, 5, 12)  # of jets: several groups, some of them padded
-NUM_CLASSES = 10
 
 
 @pytest.fixture(autouse=True)
@@ -78,33 +78,9 @@ def learner(tmp_path_factory):
     return make_learner(job, World(), torch.device("cpu"))
 
 
-def batch_of(case) -> JetBatch:
-    """Return jets of all lengths with everything that an objective can ask for, on the CPU."""
-    inputs, num_jets = jets_for(case, LENGTHS, dtype=torch.float32), len(LENGTHS)
-    zeros = torch.zeros(num_jets, dtype=torch.int32)
-    origins = {}
-    if "pf" in inputs.collections:
-        offsets = inputs.collections["pf"].offsets
-        origins["origin"] = ParticleClasses(torch.arange(int(offsets[-1])) % 4 - 1, offsets)
-    return JetBatch(
-        inputs,
-        labels=torch.arange(num_jets) % NUM_CLASSES,
-        weights=torch.ones(num_jets),
-        source_file=zeros,
-        source_entry=zeros.long(),
-        bad=zeros.bool(),
-        num_cut=zeros,
-        num_nan=zeros,
-        targets=torch.tensor([[1.0], [float("nan")]] * (num_jets // 2)),
-        soft_labels=torch.zeros(num_jets, NUM_CLASSES).log_softmax(dim=1),
-        particle_labels=origins,
-    )
-
-
 def learner_of(learner, network: Network, objective=None, optimizer="sgd", averages=False):
     """Return the learner of another network and objective, on the meta device."""
     objective = objective or Classification(NUM_CLASSES, label_smoothing=0.1)
-    objective.prepare(network)
     both = LossOfBatch(network, objective).to(META).train()
     choice = OptimizerChoice(name=optimizer, lr=1e-3, weight_decay=0.01)
     return replace(
@@ -149,53 +125,56 @@ def test_validation_steps_and_inference(case):
     assert measured.values["probabilities"].shape == (len(LENGTHS), NUM_CLASSES)
 
 
-def regression(kind, **settings) -> Regression:
-    return Regression(Task(name="mass", kind=kind, target="mass", **settings), "log_cosh", 0)
+def kinds_of(base: type) -> set[type]:
+    """Return the classes of partt that are derived from one."""
+    found = {kind for kind in base.__subclasses__() if kind.__module__.startswith("partt.")}
+    return found.union(*(kinds_of(kind) for kind in found))
 
 
-OBJECTIVES = {
-    "distillation": lambda: Distillation(NUM_CLASSES, temperature=2.0, label_weight=0.5),
-    "value": lambda: regression("value"),
-    "gaussian": lambda: regression("gaussian"),
-    "quantiles": lambda: regression("quantiles", quantiles=(0.16, 0.5, 0.84)),
-    "per class": lambda: regression("value", num_classes=NUM_CLASSES, per_class="residual"),
-    "particles": lambda: ParticleClassification("origin", "pf", 3),
-}
+def test_every_objective_is_tried():
+    tried = {type(part) for name in OBJECTIVES for part in OBJECTIVES[name]().modules()}
+    assert kinds_of(Objective) <= tried
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_objectives(learner, name):
-    """Each beside classification, on a network that trims, so that some particles have no tokens."""
-    case = "part, pf sv"
-    terms = {CLASSES: Term(Classification(NUM_CLASSES), 1.0), "other": Term(OBJECTIVES[name](), 0.5)}
-    objective = SumOfTasks(terms)
-    template = small_network(case, trim=True, num_blocks=1)
-    network = Network(template.name, template.backbone, batch_of(case).inputs.shape, objective.heads).float()
-    on_meta = learner_of(learner, network, objective)
-    take_steps(on_meta, case)
-    with torch.inference_mode(), OneDevice():
-        measured = objective.eval().measure(network.eval(), batch_of(case).to(META))
-    assert {total.device for total in measured.sums.values()} == {META}
-
-
-@pytest.mark.parametrize("kind", [MaskedParticles, MaskedFlow])
-def test_masked_particles(learner, kind):
-    case = "part, pf sv"
-    choice = MaskedParticlesChoice.model_validate({"decoder": {"width": 16, "num_heads": 4, "num_blocks": 1}})
-    observed = num_observables(batch_of(case).inputs.shape.collections["pf"])
-    targets = particle_targets(load_data_config("jetclass_full"))
-    objective = kind(targets, choice, num_observables=observed)
-    template = small_network(case, trim=True, num_blocks=1)
-    network = Network(template.name, template.backbone, batch_of(case).inputs.shape, {}).float()
+    network, objective = small_objective(name)
     on_meta = learner_of(learner, network, objective, averages=True)
-    take_steps(on_meta, case)
+    take_steps(on_meta, CASE)
     with torch.inference_mode(), OneDevice():
-        measured = objective.eval().measure(network.eval(), batch_of(case).to(META))
-    assert OF_OBSERVABLES in measured.sums
+        measured = objective.eval().measure(network.eval(), batch_of().to(META))
     assert {total.device for total in [*measured.sums.values(), *measured.values.values()]} == {META}
 
 
-@pytest.mark.parametrize("optimizer", ["ranger", "adam", "adamw", "sgd"])
+class SumOfGroups(nn.Module):
+    """A module as network files have it: of padded input groups."""
+
+    def __init__(self, num_inputs: int, num_outputs: int):
+        super().__init__()
+        self.linear = nn.Linear(num_inputs, num_outputs)
+
+    def forward(self, *groups):
+        return self.linear(torch.cat([group.sum(dim=2) for group in groups], dim=1))
+
+
+def test_jets_are_padded_for_network_files(learner):
+    config = load_data_config("jetclass_full")
+    inputs = weaver_inputs(config)
+    module = SumOfGroups(sum(len(group.pad_values) for group in inputs.groups), NUM_CLASSES)
+    backbone = WeaverModule(WeaverSettings(), Path("network.py"), lambda _: (module, {}), inputs)
+    network = WeaverNetwork("network", backbone, config.input_shape, {CLASSES: NUM_CLASSES})
+    jets = made_up_jets()
+    labels = np.arange(num_jets(jets)) % NUM_CLASSES
+    batch = pack(config, Variables(jets, config.formulas, "made up", np.arange(len(labels))), labels=labels)
+    on_meta = learner_of(learner, network)
+    with OneDevice() as operations:
+        take_step(on_meta, iter([batch]), 0, 1e-3, accumulate=1)
+    assert operations.num_operations > 50
+    with torch.inference_mode(), OneDevice():
+        assert network.eval()(batch.to(META).inputs)[CLASSES].shape == (len(batch), NUM_CLASSES)
+
+
+@pytest.mark.parametrize("optimizer", get_args(OptimizerChoice.model_fields["name"].annotation))
 def test_optimizers_and_averages(learner, optimizer):
     network = small_network("pfn").float()
     on_meta = learner_of(learner, network, optimizer=optimizer, averages=True)

@@ -11,11 +11,13 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
+from torch._C import _remove_worker_pids
 from torch.utils.data import DataLoader, Dataset
 
 from partt.data.files.tables import AuthenticationError
@@ -229,16 +231,19 @@ def _read_ahead(
             # Its own generator, because an iterator would draw from the global one.
             generator=torch.Generator(),
         )
-        items = iter(loader)
-    _hold_back_deaths()
+        items: Any = iter(loader)
+        if num_workers:  # or else torch's signal handler raises their deaths, wherever the program is
+            _remove_worker_pids(id(items))
+            items._worker_pids_set = False  # noqa: SLF001 - there is no public way
     readers = set(multiprocessing.active_children()) - others
     while True:
         try:
-            with _deaths_raised():
+            with _deaths_raised(readers):
                 item = next(items)
         except StopIteration:
             return
         except RuntimeError as error:
+            _check_readers(readers)
             if "DataLoader timed out" not in str(error):
                 raise
             if should_stop is not None and should_stop():
@@ -247,43 +252,41 @@ def _read_ahead(
                 raise SignalledError("stopped by a signal while waiting for jets") from None
         except (ConnectionError, EOFError, FileNotFoundError) as error:
             # A reader died between announcing its jets and handing them over.
-            raise _dead_reader(error) from error
+            raise _dead_reader(str(error) or type(error).__name__) from error
         else:
             yield item
 
 
-class _Deaths:
-    """When torch's signal handler may raise that a reader has died: while the main thread waits for jets.
-
-    Otherwise it would raise anywhere, even where another error is being printed.
-    """
-
-    handler: Callable[[int, FrameType | None], object] | None = None  # of torch, which raises
-    are_raised = False
-
-
-def _hold_back_deaths() -> None:
-    """Put a handler before torch's, which a DataLoader has installed, or an earlier one did."""
-    handler = signal.getsignal(signal.SIGCHLD)
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main and callable(handler) and handler is not _pass_on_death:
-        _Deaths.handler = handler
-        signal.signal(signal.SIGCHLD, _pass_on_death)
-
-
-def _pass_on_death(number: int, frame: FrameType | None) -> None:
-    if _Deaths.are_raised and _Deaths.handler is not None:
-        _Deaths.handler(number, frame)
-
-
 @contextmanager
-def _deaths_raised() -> Iterator[None]:
-    _Deaths.are_raised = True
+def _deaths_raised(readers: Iterable[BaseProcess]) -> Iterator[None]:
+    """Raise the death of a reader while jets are waited for: the rest of half a message never comes."""
+    is_main = threading.current_thread() is threading.main_thread()  # which alone handles signals
+    before = signal.getsignal(signal.SIGCHLD) or signal.SIG_DFL
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if callable(before):
+            before(number, frame)
+        try:
+            _check_readers(readers)
+        except DataError:
+            signal.signal(signal.SIGCHLD, before)  # once only
+            raise
+
+    if is_main:
+        signal.signal(signal.SIGCHLD, handle)
     try:
-        _pass_on_death(signal.SIGCHLD, None)  # that of a reader that has died since the last wait
+        _check_readers(readers)
         yield
     finally:
-        _Deaths.are_raised = False
+        if is_main:
+            signal.signal(signal.SIGCHLD, before)
+
+
+def _check_readers(readers: Iterable[BaseProcess]) -> None:
+    for reader in readers:
+        if not reader.is_alive() and reader.exitcode:
+            code = reader.exitcode
+            raise _dead_reader(signal.Signals(-code).name if code < 0 else f"exit code {code}")
 
 
 def _start_reader(number: int) -> None:
@@ -331,13 +334,13 @@ def _dead_readers_reported() -> Iterator[None]:
             ) from error
         if isinstance(error, OSError) or "DataLoader worker" not in str(error):
             raise
-        raise _dead_reader(error) from error
+        raise _dead_reader(str(error)) from error
 
 
-def _dead_reader(error: Exception) -> DataError:
+def _dead_reader(reason: str) -> DataError:
     return DataError(
-        f"a process that reads jets has died ({str(error) or type(error).__name__}); if memory ran out, use "
-        "fewer workers; in a container, give it more shared memory (--shm-size)"
+        f"a process that reads jets has died ({reason}); if memory ran out, use fewer workers; "
+        "in a container, give it more shared memory (--shm-size)"
     )
 
 

@@ -17,6 +17,7 @@ from partt.atomic_files import refuse_foreign
 from partt.explanation.jet_display import JetDisplay, strongest_links
 from partt.jobs.output_folder import writing_to
 from partt.pages.style import house_style, plain, save_figure
+from partt.regular_files import MAX_BYTES, read_bounded
 from partt.scores.passing import Floats
 
 KIND_COLOURS = {
@@ -66,7 +67,9 @@ def write_pictures(jets: Sequence[JetDisplay], folder: Path, *, overwrite: bool)
     names = [f"{Path(jet.file).stem}_{jet.entry}" for jet in jets]
     paths = [folder / f"{name}.{suffix}" for name in names for suffix in ("png", "pdf")]
     for path in paths:
-        refuse_foreign(path, MAKER, lambda path: MAKER.encode() in path.read_bytes(), overwrite=overwrite)
+        refuse_foreign(
+            path, MAKER, lambda path: MAKER.encode() in read_bounded(path, MAX_BYTES), overwrite=overwrite
+        )
     with writing_to(folder, paths), house_style():
         for jet, name in zip(jets, names, strict=True):
             save_figure(draw_jet(jet), folder, name, MAKER)
