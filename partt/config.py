@@ -25,6 +25,13 @@ MAX_DEPTH = 50
 MAX_DIGITS = 100  # of a whole number
 MAX_MESSAGES = 20  # about one file
 
+NOUNS = {  # of what partt ships in these folders
+    "data_configs": "data config",
+    "input_maps": "input map",
+    "public_datasets": "dataset",
+    "training": "recipe",
+}
+
 KeyPath = tuple[str | int, ...]
 
 
@@ -79,14 +86,15 @@ def shipped_file(folder: str, name_or_path: str) -> Path:
     a checkout, inside the package in a wheel.
     """
     path = Path(name_or_path)
+    shipped = {file.stem: file for file in _shipped_folder(folder).glob("*.yaml")}
     if path.suffix in {".yaml", ".yml"} or len(path.parts) > 1:
         if not path.is_file():
-            raise ConfigError(f"no such file: {path}")
+            name = f"; the one that partt ships is called {path.stem}" if path.stem in shipped else ""
+            raise ConfigError(f"no such file: {path}{name}")
         return path
-    shipped = {file.stem: file for file in _shipped_folder(folder).glob("*.yaml")}
     if name_or_path not in shipped:
         raise ConfigError(
-            f"partt ships no {name_or_path!r} in {folder}{did_you_mean(name_or_path, list(shipped))}; "
+            f"partt ships no {NOUNS[folder]} {name_or_path!r}{did_you_mean(name_or_path, list(shipped))}; "
             f"give a path that ends in .yaml, or one of: {', '.join(sorted(shipped))}"
         )
     return shipped[name_or_path]

@@ -181,13 +181,16 @@ def _with_known_labels(config: DataConfig, purpose: Purpose, file: FileInfo) -> 
 
 def _check_observers(config: DataConfig, files: Sequence[FileInfo], report: CheckReport) -> None:
     """Report missing observers: predictions lack those that no file has, and need the rest in every file."""
+    in_no_file = []
     for name in config.observers:
         lacking = [file for file in files if missing_branches(config, [name], file)]
         if lacking and len(lacking) == len(files):
-            report.warn(f"observer {name}", "is in no file: the predictions will not have it")
+            in_no_file.append(name)
         elif lacking:
             for file in lacking:
                 report.error(file.url, f"lacks the observer {name} that other files have; predict it alone")
+    if in_no_file:
+        report.warn("observers", f"{', '.join(in_no_file)}: in no file, so not in the predictions")
 
 
 def _compare_types(files: Sequence[FileInfo], branches: Iterable[str], report: CheckReport) -> None:

@@ -1,4 +1,4 @@
-"""Arguments that several verbs share: numbers, --overwrite, --network, --tree, --input."""
+"""Arguments that several verbs share, and the numbers that they take."""
 
 import argparse
 from pathlib import Path
@@ -53,7 +53,24 @@ def add_overwrite(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--overwrite",
         action="store_true",
-        help="also replace files that partt would otherwise refuse to replace",
+        help="replace existing files, whoever made them",
+    )
+
+
+def add_bad_files(parser: argparse.ArgumentParser) -> None:
+    """Declare --on-bad-file and --max-bad-fraction, for long jobs."""
+    parser.add_argument(
+        "--on-bad-file",
+        choices=["error", "skip"],
+        default="error",
+        help="what to do with files that cannot be read: stop, or leave them out (default: error)",
+    )
+    parser.add_argument(
+        "--max-bad-fraction",
+        metavar="F",
+        type=fraction,
+        default=0.05,
+        help="largest fraction of files to leave out (default: 0.05)",
     )
 
 
@@ -63,14 +80,14 @@ def add_network(parser: argparse.ArgumentParser) -> None:
         "--network",
         metavar="FILE.py",
         type=Path,
-        help="the network file that the tagger needs, if it was trained with one; its code is run",
+        help="network file of a tagger that was trained with one; its code is run",
     )
 
 
 def add_tree(parser: argparse.ArgumentParser) -> None:
     """Declare --tree, for verbs that read files."""
     parser.add_argument(
-        "--tree", metavar="NAME", help="the tree to read; FILE.root:NAME gives that of one file"
+        "--tree", metavar="NAME", help="the tree to read, in all files (FILE.root:NAME: in one file)"
     )
 
 
@@ -80,6 +97,6 @@ def add_input(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input",
         metavar="MAP",
-        help="for files of events: an input map, a YAML file or the name of one that partt ships "
-        "(pfnano-ak8, delphes); none: every entry is a jet (default: as in the data config)",
+        help="input map for files of events: a YAML file, or the name of a shipped one (pfnano-ak8, "
+        "delphes); none: every entry is a jet (default: as in the data config)",
     )

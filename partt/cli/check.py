@@ -16,7 +16,7 @@ from partt.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from partt.checking.findings import CheckReport, ValueSummary
+    from partt.checking.findings import CheckReport, Finding, ValueSummary
     from partt.tagger.tagger import Tagger
 
 EXAMPLES = """\
@@ -116,11 +116,10 @@ def _print(report: "CheckReport", console: Console) -> None:
     for table in _tables(report, console):
         print_table(console, table)
         console.print()
-    for finding in sorted(report.findings, key=lambda finding: finding.severity):
-        colour = "red" if finding.severity == "error" else "yellow"
-        text = finding.text if finding.text.startswith(finding.where) else f"{finding.where}: {finding.text}"
-        console.print(f"[{colour}]{finding.severity}[/] ", end="")
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    for (severity, text), places in sorted(_by_text(report.findings).items(), key=lambda item: item[0][0]):
+        others = f" (and {len(places) - 1:,} more)" if len(places) > 1 else ""
+        console.print(f"[{'red' if severity == 'error' else 'yellow'}]{severity}[/] ", end="")
+        console.print(f"{places[0]}{others}: {text}", markup=False, highlight=False, soft_wrap=True)
     if report.num_errors:
         console.print(
             f"[red]not ready[/]: {report.num_errors} error{'s' * (report.num_errors > 1)} would stop a job"
@@ -129,6 +128,17 @@ def _print(report: "CheckReport", console: Console) -> None:
         console.print("[green]ready[/]: every entry was read")
     else:
         console.print("[green]ready[/], judging by the first entries of each file; --deep reads them all")
+
+
+def _by_text(findings: "Iterable[Finding]") -> "dict[tuple[str, str], list[str]]":
+    """Return (severity, text) -> places, so that a fault of many files is one line."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for finding in findings:
+        where = finding.where
+        rest = finding.text[len(where) :] if finding.text.startswith(where) else f": {finding.text}"
+        entry, _, text = rest.partition(": ")  # "a.root: text", or "a.root, entry 7: text"
+        places.setdefault((finding.severity, text), []).append(f"{where}{entry}")
+    return places
 
 
 def _tables(report: "CheckReport", console: Console) -> "Iterator[Table]":

@@ -29,11 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `partt convert`."""
     lines = "\n  ".join(f"{name:<14}{text}" for name, text in FORMATS.items())
     parser.epilog = EPILOG.format(formats=lines)
-    parser.add_argument("format", metavar="FORMAT", choices=FORMATS, help=", ".join(FORMATS))
+    parser.add_argument("format", metavar="FORMAT", choices=FORMATS, help=f"{', '.join(FORMATS)} (see below)")
     parser.add_argument("inputs", metavar="INPUT", nargs="+", type=Path, help="files to convert")
     parser.add_argument(
         "--out",
-        metavar="OUT",
+        metavar="FOLDER_OR_FILE",
         type=Path,
         required=True,
         help="NAME.root: one file with all jets; otherwise a folder, with a ROOT file for each input",

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.epilog = EPILOG
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for everything (default: demo, or demo/offline)"
+        "--out", type=Path, metavar="FOLDER", help="folder for everything (default: demo, or demo/offline)"
     )
     parser.add_argument(
         "--offline",

@@ -13,8 +13,8 @@ examples:
   partt download jetclass --out jetclass --only 'JetClass_Pythia_train_100M_part[01].tar' val
   partt download quark_gluon --out qg
 
-The same command continues an interrupted download. A file gets its name when its checksum is the published
-one. The lists, to copy for datasets of your own, are those of the folder public_datasets.
+The same command continues an interrupted download. A file gets its final name once its checksum matches the
+published one. To fetch a dataset of your own, copy a list in the folder public_datasets and change it.
 """
 
 
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("dataset", metavar="DATASET",
                         help="jetclass, top_landscape, quark_gluon, or a YAML list of files")  # fmt: skip
-    parser.add_argument("--out", type=Path, required=True, help="folder for the files")
+    parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help="folder for the files")
     parser.add_argument("--only", nargs="+", default=(), metavar="PART",
                         help="train, val or test, or names or globs of files (default: all)")  # fmt: skip
     add_overwrite(parser)

@@ -48,12 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_overwrite(parser)
     add_tree(parser)
     parser.add_argument(
-        "--name", help="name of the model (default: that of its tagger, or of the first file)"
+        "--name", metavar="TEXT", help="name of the model (default: that of its tagger, or of the first file)"
     )
     parser.add_argument(
         "--preset",
         choices=["jetclass", "top", "qg"],
-        help="what to quote (default: by the names of the classes)",
+        help="which rejections to quote (default: by the names of the classes)",
     )
     parser.add_argument(
         "--signal",
@@ -90,7 +90,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="EPS=VALUE,...",
         nargs="+",
         default=[],
-        help="eps_s=0.5,0.8 eps_b=0.01 (default: the efficiencies of the results table)",
+        help="signal or background efficiencies of cuts, like eps_s=0.5,0.8 eps_b=0.01 (default: those of "
+        "the results table)",
     )
     parser.add_argument(
         "--compare", metavar="NAME=SCORES", nargs="+", default=[], help="other models to compare with"
@@ -109,7 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--label",
         default="",
         metavar="TEXT",
-        help="label of the figures: an experiment, then the rest, like 'CMS Simulation Preliminary'",
+        help="text above the figures; the first word is the experiment: 'CMS Simulation Preliminary'",
     )
 
 

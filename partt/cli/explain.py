@@ -34,12 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="FOLDER",
-        help="(default: the folder `explanation` in a run folder, else here)",
+        help="folder for the page (default: explanation, in the run folder if the tagger is one)",
     )
     add_overwrite(parser)
     add_network(parser)
     parser.add_argument(
-        "--jets", metavar="N", type=positive, default=5000, help="to use, at most (default: 5000)"
+        "--jets", metavar="N", type=positive, default=5000, help="jets to use, at most (default: 5000)"
     )
     parser.add_argument("--selection", metavar="FORMULA", help="use only jets that pass, like 'jet_pt > 700'")
     parser.add_argument(

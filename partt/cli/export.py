@@ -49,7 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the ONNX file, or a .safetensors file for an ensemble",
     )
     add_overwrite(parser)
-    parser.add_argument("--inputs", choices=["raw", "standardised"], default="raw", help="(default: raw)")
+    parser.add_argument(
+        "--inputs",
+        choices=["raw", "standardised"],
+        default="raw",
+        help="what the file takes: branches, or the inputs of weaver-core's exports (default: raw)",
+    )
     parser.add_argument(
         "--opset", metavar="N", type=positive, help="version of the ONNX operators (default: 20)"
     )

@@ -14,9 +14,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dialect",
         choices=("0.4", "0.5"),
         default="0.5",
-        help="weaver-core version that will load it (default: 0.5)",
+        help="version of weaver-core that will load the weights (default: 0.5)",
     )
-    parser.add_argument("--out", required=True, metavar="FILE.pt")
+    parser.add_argument("--out", required=True, metavar="FILE.pt", help="the weights, a state dict")
     add_overwrite(parser)
     parser.epilog = (
         "Networks that weaver-core has, and that can be exported: part, part_plain, part_v2, part_v3 and\n"

@@ -12,8 +12,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_argument(
         "--data-config",
         metavar="CONFIG",
-        help="what it was trained with: a data config by path, or by the name of a shipped one; without it, "
-        "the network that the file holds is described",
+        help="the data config of the training, a YAML file or the name of a shipped one; without it, the "
+        "network in the file is only described",
     )
     inputs.add_argument(
         "--features",
@@ -23,13 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arch",
         choices=("part", "particlenet"),
-        help="what the file must hold (default: whatever its weights look like)",
+        help="stop if the file holds another kind of network",
     )
     parser.add_argument(
         "--dialect",
         choices=("0.4", "0.5"),
         help="version of weaver-core that trained it: 0.4 (or older) or 0.5 (or newer); needed only if the "
-        "file does not show it",
+        "weights do not show it",
     )
     parser.add_argument(
         "--set",
@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a file with jets for the data config, of which the tagger keeps a few; needed unless it reads "
         "the branches of JetClass",
     )
-    parser.add_argument("--out", metavar="TAGGER.safetensors", help="needed with a data config")
+    parser.add_argument(
+        "--out", metavar="TAGGER.safetensors", help="the tagger file; needed with a data config"
+    )
     add_overwrite(parser)
     parser.epilog = (
         "examples:\n"
@@ -64,7 +66,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise DataError(f"{arguments.file} looks like {architecture}; is --arch correct?")
     data_config = arguments.data_config or (arguments.features and f"jetclass_{arguments.features}")
     if data_config is None:
-        print(f"{arguments.file}: {architecture}; of the data configs, {fitting}")
+        print(f"{arguments.file}: {architecture}; {fitting}")
         return
     if arguments.out is None:
         raise ConfigError("--out TAGGER.safetensors is missing")

@@ -2,9 +2,11 @@
 
 import argparse
 import importlib
+import re
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 import partt
 from partt.cli.exit_codes import exit_code_of
@@ -39,6 +41,9 @@ examples:
 `partt VERB --help` lists the options of a verb.
 """
 
+FROM_WEAVER = "docs/how-to/weaver.md says what partt has for each flag of weaver-core"
+OF_RECIPE = "keys of the recipe are set like --set epochs=20"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
@@ -58,7 +63,33 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser = _build_parser(verb=next((word for word in words if word in VERBS), None))
     if not words:
         parser.exit(2, parser.format_help())
-    return parser.parse_args(words, argparse.Namespace(command=shlex.join(["partt", *words])))
+    if not words[0].startswith("-") and words[0] not in VERBS:
+        _refuse_verb(parser, words[0])
+    command = shlex.join(["partt", *words])
+    options, unknown = parser.parse_known_args(words, argparse.Namespace(command=command))
+    if unknown:
+        options.refuse(unknown)
+    return options
+
+
+def _refuse_verb(parser: argparse.ArgumentParser, word: str) -> None:
+    from partt.config import did_you_mean
+
+    parser.error(f"no verb {word!r}{did_you_mean(word, list(VERBS))}; give one of {', '.join(VERBS)}")
+
+
+def _refuse_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """End with an error about words that a verb does not know."""
+    from partt.config import did_you_mean
+
+    flags = [word.partition("=")[0] for word in words if word.startswith("-")]
+    if not flags:
+        parser.error(f"unexpected argument {' '.join(words)}")
+    usage = parser.format_usage()
+    known = re.findall(r"--[\w-]+", usage)
+    named = ", ".join(flag + did_you_mean(flag, known, cutoff=0.8) for flag in flags)
+    hints = [OF_RECIPE, FROM_WEAVER] if "RECIPE" in usage else [FROM_WEAVER]
+    parser.error("; ".join([f"no option {named}", *hints]))
 
 
 def _build_parser(verb: str | None) -> argparse.ArgumentParser:
@@ -75,5 +106,5 @@ def _build_parser(verb: str | None) -> argparse.ArgumentParser:
         if name == verb:
             module = importlib.import_module(f"partt.cli.{name.replace('-', '_')}")
             module.add_arguments(subparser)
-            subparser.set_defaults(run=module.run)
+            subparser.set_defaults(run=module.run, refuse=partial(_refuse_words, subparser))
     return parser

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import partt
-from partt.cli.arguments import add_input, add_network, add_overwrite, few_positive, fraction
+from partt.cli.arguments import add_bad_files, add_input, add_network, add_overwrite, few_positive
 from partt.cli.screen import make_console, make_table, print_table, progress_bar
 from partt.errors import ConfigError
 from partt.jobs.progress import Progress
@@ -50,20 +50,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TAGGER",
         nargs="+",
         help="a tagger file, a run folder, an exported tagger (.onnx), or a name listed by `partt taggers`; "
-        "several are an ensemble; a folder of `partt train --seeds`: each seed, in DIR/seed_N",
+        "several are an ensemble; of a folder of `partt train --seeds` each seed is used, for FOLDER/seed_N",
     )
     add_network(parser)
     add_input(parser)
     parser.add_argument("--demo", action="store_true", help="tag the sample jets shipped with partt")
     parser.add_argument(
         "--out",
-        metavar="DIR_OR_FILE",
+        metavar="FOLDER_OR_FILE",
         type=Path,
         default=Path("scores"),
         help="folder, or a .root or .parquet file for a single input (default: scores)",
     )
     add_overwrite(parser)
-    parser.add_argument("--format", choices=["root", "parquet"], help="of the outputs (default: root)")
+    parser.add_argument("--format", choices=["root", "parquet"], help="format of the outputs (default: root)")
     parser.add_argument(
         "--discriminant",
         dest="discriminants",
@@ -84,10 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--embeddings", action="store_true", help="add the embedding of each jet: the input of the last layer"
     )
     parser.add_argument("--apply-selection", action="store_true", help="leave out jets that are not selected")
-    parser.add_argument("--on-bad-file", choices=["error", "skip"], default="error", help="(default: error)")
-    parser.add_argument(
-        "--max-bad-fraction", metavar="F", type=fraction, default=0.05, help="(default: 0.05)"
-    )
+    add_bad_files(parser)
     parser.add_argument(
         "--engine",
         choices=["torch", "onnx"],

@@ -18,11 +18,24 @@ Each jet becomes FILE_ENTRY.png and FILE_ENTRY.pdf. The jets need no labels.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `partt show`."""
     parser.epilog = EPILOG
-    parser.add_argument("tagger", metavar="TAGGER", help="as in `partt explain`")
+    parser.add_argument(
+        "tagger",
+        metavar="TAGGER",
+        help="a tagger file, a run folder, an exported tagger (.onnx), or a name listed by `partt taggers`",
+    )
     parser.add_argument("file", metavar="FILE", help="a file with jets, or a URL")
-    parser.add_argument("--entry", metavar="N", type=count, nargs="+", default=[], help="which jets, from 0")
-    parser.add_argument("--selection", metavar="FORMULA", help="the first jet that passes")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", default=Path(), help="(default: here)")
+    parser.add_argument(
+        "--entry",
+        metavar="N",
+        type=count,
+        nargs="+",
+        default=[],
+        help="draw these entries of the file, counted from 0",
+    )
+    parser.add_argument("--selection", metavar="FORMULA", help="draw the first jet that passes")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", default=Path(), help="folder for the pictures (default: here)"
+    )
     add_overwrite(parser)
     add_network(parser)
 

@@ -26,22 +26,27 @@ partt/simulation/cards/jetclass.yaml; docs/reference/simulation.md describes it.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.epilog = EPILOG
-    parser.add_argument("--out", type=Path, required=True, help="folder for the files")
-    parser.add_argument("--jets", type=positive, required=True, help="jets of each class")
+    parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help="folder for the files")
+    parser.add_argument("--jets", metavar="N", type=positive, required=True, help="jets of each class")
     parser.add_argument("--classes", nargs="+", choices=LABELS, default=list(LABELS), metavar="CLASS",
                         help=f"classes to make (default: all of {' '.join(LABELS)})")  # fmt: skip
-    parser.add_argument("--jets-per-file", type=positive, default=10_000, help="(default: 10000)")
+    parser.add_argument("--jets-per-file", metavar="N", type=positive, default=10_000,
+                        help="jets in each file, at most (default: 10000)")  # fmt: skip
     parser.add_argument("--split", type=_splits, metavar="NAME=FRACTION,...",
                         help="divide the jets between folders: train=0.8,val=0.1,test=0.1")  # fmt: skip
-    parser.add_argument("--pt-min", type=float, default=500.0, help="of the jets, GeV (default: 500)")
-    parser.add_argument("--pt-max", type=float, default=1000.0, help="of the jets, GeV (default: 1000)")
-    parser.add_argument("--seed", type=count, default=1, help="the same seed, the same jets (default: 1)")
-    parser.add_argument("--card", type=Path, help="detector card (default: that of JetClass)")
+    parser.add_argument("--pt-min", metavar="GEV", type=float, default=500.0,
+                        help="smallest pT of a jet (default: 500)")  # fmt: skip
+    parser.add_argument("--pt-max", metavar="GEV", type=float, default=1000.0,
+                        help="largest pT of a jet (default: 1000)")  # fmt: skip
+    parser.add_argument("--seed", metavar="N", type=count, default=1,
+                        help="the same seed gives the same jets (default: 1)")  # fmt: skip
+    parser.add_argument("--card", metavar="FILE", type=Path,
+                        help="detector card, a YAML file (default: that of JetClass)")  # fmt: skip
     extras = "; ".join(f"{name} ({branches})" for name, branches in EXTRAS.items())
     parser.add_argument("--extra", nargs="+", choices=list(EXTRAS), default=(), metavar="EXTRA",
-                        help=f"branches that JetClass does not have: {extras}")  # fmt: skip
+                        help=f"also write branches that JetClass does not have: {extras}")  # fmt: skip
     parser.add_argument("--mass-range", type=_masses, metavar="LOW:HIGH",
-                        help="of H, W and Z bosons, GeV: 30:250 (default: the known masses)")  # fmt: skip
+                        help="masses of H, W and Z in GeV, like 30:250 (default: measured)")  # fmt: skip
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--workers", type=few_positive, default=1, metavar="N", help="local processes (default: 1)"

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from partt.cli.arguments import add_input, count, few, few_positive, fraction
+from partt.cli.arguments import add_bad_files, add_input, count, few, few_positive, fraction
 from partt.cli.exit_codes import exit_code_of
 from partt.cli.screen import progress_bar
 from partt.errors import ConfigError
@@ -45,7 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a YAML file, or the name of a shipped recipe (training/README.md)",
     )
     parser.add_argument(
-        "--train", metavar="FILES", nargs="+", required=True, help="NAME:GLOB, GLOB, @LIST or URL"
+        "--train",
+        metavar="FILES",
+        nargs="+",
+        required=True,
+        help="files for training: NAME:GLOB, GLOB, @LIST or URL",
     )
     validation = parser.add_mutually_exclusive_group(required=True)
     validation.add_argument("--val", metavar="FILES", nargs="+", help="files for validation")
@@ -103,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threads",
         metavar="N",
         type=few,
-        help="CPU threads of each process (default: all cores; with --processes 1)",
+        help="CPU threads of each process (default: all cores, but 1 with --processes)",
     )
     parser.add_argument(
         "--processes",
@@ -112,20 +116,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1,
         help="share each batch between N processes of this CPU, for which N cores are needed (default: 1)",
     )
-    parser.add_argument("--cache", metavar="DIR", type=Path, help="folder to cache preprocessed jets")
     parser.add_argument(
-        "--on-bad-file",
-        choices=["error", "skip"],
-        default="error",
-        help="what to do with files that cannot be read: stop, or leave them out (default: error)",
+        "--cache",
+        metavar="FOLDER",
+        type=Path,
+        help="keep preprocessed jets here, so that later epochs read no ROOT files",
     )
-    parser.add_argument(
-        "--max-bad-fraction",
-        metavar="F",
-        type=fraction,
-        default=0.05,
-        help="largest fraction of files to leave out (default: 0.05)",
-    )
+    add_bad_files(parser)
     parser.add_argument(
         "--on-bad-jet",
         choices=["error", "drop"],

@@ -98,7 +98,7 @@ def require_branches(config: DataConfig, names: Iterable[str], file: FileInfo) -
         nearest = [f"{name}{file.hint(name)}" for name in missing]
         raise DataError(
             f"{file.where} lacks branches that the data config needs: {', '.join(nearest)}; correct the "
-            "names in the config, or map them with branch_magic"
+            "names in the config, map them with branch_magic, or read files of events with --input"
         )
 
 

@@ -44,7 +44,7 @@ def show(
     from partt.explanation.figures.jet_picture import write_pictures  # noqa: PLC0415 - matplotlib
 
     if bool(entries) == (selection is not None):
-        raise ConfigError("give an --entry or a --selection, and not both")
+        raise ConfigError("give either --entry or --selection")
     found = tagger_to_explain(tagger, network_file)
     config = found.data_config
     if config.momenta is None:

@@ -13,7 +13,7 @@ _UNITS = (
     (re.compile(r"phi$", re.IGNORECASE), "rad"),
     (re.compile(r"(eta|rapidity)$", re.IGNORECASE), "1"),
 )
-_OTHER = "as in the files that the tagger was trained on"
+_OTHER = "as in training"
 
 
 def input_units(config: DataConfig, axes: Axes, factors: Sequence[str] = ()) -> dict[str, str]:

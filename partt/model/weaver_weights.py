@@ -159,8 +159,7 @@ def read_weaver_file(path: str | Path) -> State:
             f"{path}: reading these {size} takes more memory than there is; the file may be damaged"
         ) from error
     except Exception as error:  # a broken file can make its reader raise anything
-        detail = " ".join(str(error).split())[:300]
-        raise DataError(f"cannot read {path} as a state dict: {detail}") from error
+        raise DataError(f"{path} is damaged, or not a state dict that torch.save has written") from error
     if not isinstance(state, dict) or not all(
         isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in state.items()
     ):

@@ -188,7 +188,8 @@ def _jets_per_split(production: Production) -> dict[str, int]:
         return {"": production.num_jets}
     fractions = np.array(list(production.splits.values()))
     if not (fractions > 0).all() or abs(fractions.sum() - 1) > 1e-6:
-        raise ConfigError(f"split {dict(production.splits)}: the fractions must be positive and add up to 1")
+        text = ",".join(f"{name}={fraction:g}" for name, fraction in production.splits.items())
+        raise ConfigError(f"split {text}: the fractions must be positive and add up to 1")
     for name in production.splits:
         if not name or name != os.path.basename(name) or name.startswith("."):  # noqa: PTH119
             raise ConfigError(f"split {name!r}: should be the name of a folder")

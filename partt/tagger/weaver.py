@@ -91,9 +91,9 @@ def describe_weaver_file(path: str | Path) -> tuple[WeaverArchitecture, str]:
 
 
 def fitting_configs(architecture: WeaverArchitecture) -> str:
-    """Return a sentence about the data configs that partt ships and that fit a network."""
+    """Say which of the data configs that partt ships fit a network."""
     names = [name for name in shipped_names("data_configs") if _fits(architecture, load_data_config(name))]
-    return f"{', '.join(names)} would fit" if names else "none that partt ships would fit"
+    return f"shipped data configs that fit: {', '.join(names) or 'none'}"
 
 
 def _recognised(path: str | Path, weaver_state: State) -> WeaverArchitecture:

@@ -195,7 +195,11 @@ def append_environment(folder: RunFolder, environment: Mapping[str, Any]) -> Non
 
 
 def _differences(before: Any, now: Any, key: str = "") -> Iterator[str]:
-    if isinstance(before, dict) and isinstance(now, dict):
+    if key.endswith(".files") and isinstance(before, dict) and isinstance(now, dict):
+        files = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+        if files:
+            yield f"{key}: {len(files):,} of {len({**before, **now}):,} differ, the first is {files[0]}"
+    elif isinstance(before, dict) and isinstance(now, dict):
         for name in [*before, *(name for name in now if name not in before)]:
             inner = f"{key}.{name}" if key else str(name)
             yield from _differences(before.get(name, _ABSENT), now.get(name, _ABSENT), inner)

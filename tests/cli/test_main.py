@@ -20,3 +20,21 @@ def test_export_weaver_says_what_it_can_export(capsys):
         main(["export-weaver", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert EXPORTED in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["simulat"], "no verb 'simulat' (did you mean 'simulate'?)"),
+        (["taggers", "all"], "partt taggers: error: unexpected argument all"),
+        (
+            ["train", "quick", "--train", "x", "--val-fraction", "0.2", "--treads=3", "--batch-size", "512"],
+            "no option --treads (did you mean '--threads'?), --batch-size; keys of the recipe are set like --set",
+        ),
+        (["predict", "--data-test", "x"], "no option --data-test; docs/how-to/weaver.md"),
+    ],
+)
+def test_an_unknown_word_is_an_error_that_helps(words, message, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert message in capsys.readouterr().err

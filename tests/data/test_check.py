@@ -72,6 +72,18 @@ def test_broken_files_and_missing_branches_are_all_named(tmp_path, capsys):
     assert "(did you mean" in errors
 
 
+def test_a_fault_of_several_files_is_one_line(tmp_path, capsys):
+    jets = make_jets(20)
+    del jets["part_dzerr"]
+    for name in "abc":
+        write_table(tmp_path / f"{name}.root", jets)
+    assert main(["check", "jetclass_full", f"{tmp_path}/*.root"]) == 3
+    printed = capsys.readouterr().out
+    assert f"error {tmp_path}/a.root (and 2 more): tree 'tree' lacks branches" in printed
+    assert "b.root" not in printed
+    assert "not ready: 3 errors would stop a job" in printed
+
+
 def test_deep_reads_everything(tmp_path, capsys):
     jets = make_jets(300, seed=2)
     jets["part_deta"].contents[-1] = np.inf
@@ -290,7 +302,7 @@ def test_a_prediction_can_do_without_observers_that_no_file_has(tmp_path, capsys
     files = [write_jets(tmp_path / f"{seed}.root", 20, seed=seed) for seed in range(2)]
     code, report = check(capsys, config, *files, "--for", "predict")
     assert code == 0
-    assert texts(report, "warning")[0] == "observer jet_mas: is in no file: the predictions will not have it"
+    assert texts(report, "warning")[0] == "observers: jet_mas: in no file, so not in the predictions"
     write_table(files[1], make_jets(20, seed=1) | {"jet_mas": np.ones(20)})
     code, report = check(capsys, config, *files, "--for", "predict")
     assert code == 3

@@ -90,7 +90,7 @@ def test_what_outputs_of_events_cannot_have(folder, capsys):
         ([*INPUT, "--embeddings"], "outputs of events have single numbers"),
         ([], "has 2 trees (Events, Runs); name one, with --tree"),
         (["--tree", "Events"], "lacks branches that the data config needs: jet_energy"),
-        (["--input", "pfnano"], "partt ships no 'pfnano' in input_maps (did you mean 'pfnano-ak8'?)"),
+        (["--input", "pfnano"], "partt ships no input map 'pfnano' (did you mean 'pfnano-ak8'?)"),
     ]:
         assert main([*command, *words]) in {2, 3}
         assert message in capsys.readouterr().err

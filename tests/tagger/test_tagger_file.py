@@ -343,9 +343,9 @@ def test_a_file_is_described_and_a_config_that_fits_is_named(tmp_path, capsys):
     assert main(["import-weaver", str(small_pt("0.5"))]) == 0
     said = capsys.readouterr().out
     assert (
-        "Particle Transformer (part), 17 features, 4 pair features, 10 classes; of the data configs, " in said
+        "Particle Transformer (part), 17 features, 4 pair features, 10 classes; shipped data configs" in said
     )
-    assert "jetclass_full, jetclass_mass would fit" in said
+    assert "that fit: jetclass_full, jetclass_mass" in said
     torch.save(ParticleTransformer(7, 3, version=3, **SMALL_WEAVER).state_dict(), tmp_path / "w.pt")
     assert (
         main(["import-weaver", str(tmp_path / "w.pt"), "--features", "kin", "--out", str(tmp_path / "t")])
@@ -353,7 +353,7 @@ def test_a_file_is_described_and_a_config_that_fits_is_named(tmp_path, capsys):
     )
     said = capsys.readouterr().err
     assert "Particle Transformer (part_v3), 7 features, 4 pair features, 3 classes: the data config" in said
-    assert "with 7 features and 10 classes; none that partt ships would fit" in said
+    assert "with 7 features and 10 classes; shipped data configs that fit: none" in said
 
 
 def test_what_weights_do_not_show_must_be_said(tmp_path, capsys):

@@ -34,13 +34,13 @@ MAX_BARS = 12
 def draw_jet(jet: JetDisplay) -> Figure:
     """Draw particles and subjets, where the network looks, and the scores."""
     num_panels = 3 if jet.attention is not None else 2
-    figure = Figure(figsize=(4.9 * num_panels - 0.7, 4.9), layout="constrained")
+    figure = Figure(figsize=(4.9 * num_panels - 0.7, 5.1), layout="constrained")
     all_axes = figure.subplots(1, num_panels, width_ratios=[1] * (num_panels - 1) + [0.55])
     areas = 12 + 220 * jet.pt / max(float(jet.pt.max(initial=0)), 1e-9)
     first = all_axes[0]
     _outline_subjets(first, jet)
     _scatter(first, jet, areas)
-    first.legend(handles=_legend(jet), loc="upper left", fontsize=7.5, framealpha=0.85)
+    figure.legend(handles=_legend(jet), loc="outside lower left", ncols=8, fontsize=9)
     title = "area: pT" + ("; dashed: three subjets" if jet.subjets is not None else "")
     first.set_title(title, fontsize=10)
     if jet.attention is not None:

@@ -75,8 +75,8 @@ class Classification(Objective):
         found = [name for name, count in jets.items() if count]
         if len(found) < 2:
             raise DataError(
-                f"all training jets are {', '.join(found) or 'of no class'}: a network learns classes from "
-                f"jets of two or more; add files of {_some([name for name in jets if name not in found])}"
+                f"all training jets are {', '.join(found) or 'of no class'}: a classifier needs jets of at "
+                f"least two classes; add files of {_some([name for name in jets if name not in found])}"
             )
 
     def notices(self, training: Mapping[str, int], validation: Mapping[str, int]) -> list[str]:
