@@ -132,7 +132,8 @@ class Network(nn.Module):
                 for head, num_outputs in heads.items()
             }
         )
-        backbone.initialise(self.heads)
+        if not any(parameter.is_meta for parameter in self.parameters()):  # which have no values
+            backbone.initialise(self.heads)
 
     def forward(self, inputs: JetInputs) -> Outputs:
         """Return the outputs of all heads."""

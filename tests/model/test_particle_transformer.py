@@ -16,6 +16,7 @@ from partt.model.cpu.dropout import Dropout
 from partt.model.grouping import GroupSize, group_jets, join_rows, split_rows
 from partt.model.inspection import inspect_jets
 from partt.model.interleaving import interleave
+from partt.model.network import Network
 from partt.model.pairs import pack_pairs, square, triangle
 from partt.model.particle_transformer import ParticleTransformer
 from partt.model.particle_transformer_config import ParticleTransformerConfig
@@ -350,6 +351,17 @@ def test_initialisation_follows_the_reference():
     head = network.heads["classes"].output
     assert head.weight.detach().abs().max() == pytest.approx(math.sqrt(6 / 138), rel=1e-2)
     assert (head.bias == 0).all()
+
+
+def test_weights_without_values_are_not_drawn(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(ParticleTransformer, "initialise", lambda self, heads: drawn.append(heads))
+    shape, config = packed_jets([1]).shape, registry.network_config("part", SMALL_PART)
+    with torch.device("meta"):
+        Network("part", ParticleTransformer(config, shape), shape, {"classes": 10})
+    assert not drawn
+    Network("part", ParticleTransformer(config, shape), shape, {"classes": 10})
+    assert len(drawn) == 1
 
 
 def test_an_unknown_network_is_named():
