@@ -81,6 +81,7 @@ def test_nothing_is_written_if_one_of_many_outputs_is_refused(taggers, tmp_path)
 def test_the_flag_on_the_command_line(jets, tmp_path, capsys):
     words = ["predict", "--tagger", "jetclass-small", str(jets), "--out", str(tmp_path / "s.root")]
     assert main(words) == 0
+    capsys.readouterr()  # a slow prediction also reports its progress there
     assert main([*words, "--keep", "part_px"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert main([*words, "--keep", "part_px", "--overwrite"]) == 0
