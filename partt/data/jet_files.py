@@ -315,21 +315,27 @@ class _EventReader:
         if not isinstance(column, Jagged):
             return np.repeat(column, np.diff(self.jets), axis=0)
         for collection, rows in linked.items():
+            link = self.input_map.particles[collection]
             if name.startswith(f"{collection}_"):
+                self._check_counts(name, column.offsets, self._counter(collection))
                 return Jagged(column.contents[rows.rows], rows.offsets)
-            if name.startswith(f"{self.input_map.particles[collection].table}_"):
+            if name.startswith(f"{link.table}_"):
+                self._check_counts(name, column.offsets, f"{link.table}_{link.jet}")
                 return Jagged(column.contents[rows.table_rows], rows.offsets)
         self._check_counts(name, column.offsets)
         return column.contents
 
-    def _check_counts(self, name: str, offsets: Ints) -> None:
-        different = np.flatnonzero(offsets != self.jets)
+    def _check_counts(self, name: str, offsets: Ints, counter: str | None = None) -> None:
+        """Raise an error if a branch has other numbers of values than a counter, without one that of jets."""
+        counter = counter or self.file.counter
+        expected = self.jets if counter == self.file.counter else self._list(counter).offsets
+        different = np.flatnonzero(offsets != expected)
         if len(different):
             event = int(different[0]) - 1
-            counts = [int(np.diff(numbers)[event]) for numbers in (offsets, self.jets)]
+            counts = [int(np.diff(numbers)[event]) for numbers in (offsets, expected)]
             raise DataError(
                 f"{self.file.url}, entry {self.start + event}: {name} has {counts[0]} values, but "
-                f"{self.file.counter} has {counts[1]}; all branches {self.input_map.jets}_* need one a jet"
+                f"{counter} has {counts[1]}; all branches of a collection need the same number of values"
             )
 
     def _with_sentinel(self, name: str, column: Column) -> Column:
@@ -371,7 +377,7 @@ class _EventReader:
         for collection, link in links.items():
             try:
                 if link.references is not None:
-                    ids, name = self._list(f"{collection}_{IDS}"), link.references
+                    ids, name = self._list(self._counter(collection)), link.references
                     linked[collection], found = by_references(self._references(name), ids, self.jets)
                     lost[name] = lost.get(name, np.ones(len(found), dtype=bool)) & ~found
                 else:
@@ -384,14 +390,21 @@ class _EventReader:
         return linked
 
     def _linked_by_position(self, collection: str, link: Link) -> LinkedRows:
-        known = [name for name in self._read if name.startswith(f"{collection}_")]
-        known += [name for name in self.file.in_file if name.startswith(f"{collection}_")]
-        particles = self._list(known[0]).offsets
+        particles = self._list(self._counter(collection)).offsets
         if link.table is None:
             names = [f"{self.input_map.jets}_{name}" for name in link.indices]
             return by_indices([np.asarray(self._of_jets(name, {})) for name in names], self.jets, particles)
         particle = None if link.particle is None else self._list(f"{link.table}_{link.particle}")
         return by_table(self._list(f"{link.table}_{link.jet}"), particle, self.jets, particles)
+
+    def _counter(self, collection: str) -> str:
+        """Return a branch whose lists are the particles of a collection; one that is needed, if possible."""
+        if self.input_map.particles[collection].references is not None:
+            return f"{collection}_{IDS}"
+        for name in (*self._read, *self.file.in_file):
+            if name.startswith(f"{collection}_"):
+                return name
+        raise DataError(f"{self.file.where} has no branches {collection}_*, which the input map needs")
 
     def _references(self, name: str) -> Jagged:
         branch = f"{self.input_map.jets}_{name}"

@@ -91,15 +91,15 @@ def _key(ids: Array, event: Ints) -> Ints:
 
 def _inside(positions: Array, event: Ints, offsets: Ints, what: str) -> Ints:
     """Return rows of all events from positions inside events; an event without that position is an error."""
-    rows: Ints = offsets[event] + positions.astype(np.int64)
-    outside = np.flatnonzero(rows >= offsets[event + 1])
+    numbers = np.diff(offsets)[event]
+    outside = np.flatnonzero(positions >= numbers)  # before they are added: unsigned ones could wrap around
     if len(outside):
         first = int(outside[0])
-        number = int(np.diff(offsets)[event[first]])
         raise LinkError(
-            int(event[first]), f"{what} {int(positions[first])} is linked, but the event has only {number}"
+            int(event[first]),
+            f"{what} {positions[first]} is linked, but the event has only {numbers[first]}",
         )
-    return rows
+    return offsets[event] + positions.astype(np.int64)
 
 
 def _offsets(jet: Ints, num_jets: int) -> Ints:

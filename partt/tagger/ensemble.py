@@ -155,8 +155,11 @@ class Ensemble(Tagger):
 
     @property
     def _readers(self) -> list[Tagger]:
-        """One member for each data config."""
-        return list({_reading(member): member for member in reversed(self.members)}.values())[::-1]
+        """One member for each data config, the first of all first."""
+        readers: dict[tuple[str, frozenset[str]], Tagger] = {}
+        for member in self.members:
+            readers.setdefault(_reading(member), member)
+        return list(readers.values())
 
     def _joined(self, found: Sequence[Variables]) -> MembersVariables:
         """Return the variables of all members, from those of the readers."""

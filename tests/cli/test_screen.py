@@ -93,7 +93,7 @@ def test_rows_go_above_the_live_line_or_into_the_file(tmp_path, to_file):
         stdout = log if to_file else terminal
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": "60"}
         command = [sys.executable, "-c", SCRIPT]
-        subprocess.run(command, stdout=stdout, stderr=terminal, env=environment, check=True, timeout=60)
+        subprocess.run(command, stdout=stdout, stderr=terminal, env=environment, check=True, timeout=200)
     os.close(terminal)
     seen = b""
     try:

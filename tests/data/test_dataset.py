@@ -398,20 +398,20 @@ def test_errors_of_workers_keep_their_message(files, tmp_path):
 
 def test_a_dead_worker_is_a_clear_error(files, monkeypatch):
     source = open_all(files)
-    monkeypatch.setattr(UnitReader, "_read", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    monkeypatch.setattr(UnitReader, "__call__", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(DataError, match="a process that reads jets has died.*use fewer workers"):
         first_batches(source, 1, num_workers=1)
 
 
 def test_a_slow_worker_is_waited_for(files, monkeypatch):
-    monkeypatch.setattr("partt.data.reading.batches.CHECK_STOP", 0.01)
-    read = UnitReader._read
+    monkeypatch.setattr("partt.data.reading.reader_processes.CHECK_STOP", 0.01)
+    read = UnitReader.__call__
 
     def slow(*arguments):
         time.sleep(0.2)
         return read(*arguments)
 
-    monkeypatch.setattr(UnitReader, "_read", slow)
+    monkeypatch.setattr(UnitReader, "__call__", slow)
     source = open_all(files)
     alone, read_ahead = (first_batches(source, 3, num_workers=number) for number in (0, 1))
     assert [batch.labels.tolist() for batch in read_ahead] == [batch.labels.tolist() for batch in alone]

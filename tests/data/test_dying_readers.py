@@ -2,23 +2,29 @@
 
 import multiprocessing
 import os
+import resource
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
 from jets import write_jets
 from partt.data.config.data_config import load_data_config
 from partt.data.files.lists import InputFile
+from partt.data.reading import reader_processes
 from partt.data.reading.batches import UnitReader, ordered_batches, training_batches
 from partt.data.reading.jet_index import build_index
 from partt.data.reading.jet_source import open_source
+from partt.data.reading.reader_processes import read_ahead
 from partt.errors import DataError
+from partt.jobs.stop_signals import SignalledError
 
-LONG = "x" * 10**6  # a pipe has room for 64 kB
+LONG = "x" * 10**6  # a pipe has room for some 200 kB
 DIED = r"a process that reads jets has died \(SIGKILL\); if memory ran out, use fewer workers"
 
 
@@ -32,29 +38,22 @@ def opened(tmp_path_factory):
 
 
 def stream(opened, *, num_workers=1):
-    return training_batches(
-        *opened, batch_size=16, seed=0, num_workers=num_workers, should_stop=lambda: False
-    )
+    return training_batches(*opened, batch_size=16, seed=0, num_workers=num_workers)
 
 
 def let_readers(monkeypatch, act) -> None:
     """Let a reader do something else with the jets of a unit that it has read."""
-    read = UnitReader._read
-    monkeypatch.setattr(UnitReader, "_read", lambda *arguments: act(read(*arguments)))
+    read = UnitReader.__call__
+    monkeypatch.setattr(UnitReader, "__call__", lambda *arguments: act(read(*arguments)))
 
 
 def kill_when_it_hands_over(batches) -> None:
     """Kill the reader when something of its next jets is in the pipe."""
-    (reader,) = multiprocessing.active_children()
-    wait_for_its_message(batches)
-    reader.kill()
-    os.waitid(os.P_PID, reader.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet reaped
-    time.sleep(0.05)  # torch's signal handler would raise here, and anywhere else
-
-
-def wait_for_its_message(batches) -> None:
-    items = batches.gi_frame.f_locals["units_read"].gi_frame.f_locals["items"]
-    assert items._worker_result_queue._reader.poll(60)
+    (process,) = multiprocessing.active_children()
+    (reader,) = batches.gi_frame.f_locals["units_read"].gi_frame.f_locals["readers"]
+    assert reader.pipe.poll(60)
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet reaped
 
 
 @pytest.mark.parametrize("is_reaped", [False, True])
@@ -85,31 +84,45 @@ def test_while_another_loader_reads(opened):
 def announce_and_die(_jets) -> None:
     """Send a message's length and its first byte, and die when the parent waits for the rest."""
     frame = sys._getframe()
-    while "data_queue" not in frame.f_locals:
+    while "pipe" not in frame.f_locals:
         frame = frame.f_back
-    frame.f_locals["data_queue"]._writer._send((1000).to_bytes(4, "big") + b"x")
+    frame.f_locals["pipe"]._send((1000).to_bytes(4, "big") + b"x")
     time.sleep(0.3)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_in_the_middle_of_a_message_that_is_waited_for(opened, monkeypatch, num_workers):
+@pytest.mark.parametrize("where", ["main thread", "another thread"])
+def test_in_the_middle_of_a_message_that_is_waited_for(opened, monkeypatch, where, num_workers):
     let_readers(monkeypatch, announce_and_die)
-    with pytest.raises(DataError, match=DIED):
-        next(stream(opened, num_workers=num_workers))
+    errors = []
+
+    def wait() -> None:
+        with pytest.raises(DataError, match=DIED) as error:
+            next(stream(opened, num_workers=num_workers))
+        errors.append(error)
+
+    if where == "main thread":
+        wait()
+    else:
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        thread.join(60)
+    assert errors
 
 
-def test_before_its_jets_are_fetched(opened):
-    """They are announced, and it still seems to be alive, as in the first moment after a kill."""
-    batches = stream(opened)
-    next(batches)
-    wait_for_its_message(batches)
-    (reader,) = multiprocessing.active_children()
-    reader.kill()
-    reader.join()
-    reader.is_alive = lambda: True
-    with pytest.raises(DataError, match="a process that reads jets has died"):
-        deque(batches, maxlen=0)
+def test_at_any_time(opened):
+    """Kill one of two readers at random times; each stream ends with this error."""
+    for delay in range(10):
+        batches = stream(opened, num_workers=2)
+        next(batches)
+        reader = multiprocessing.active_children()[0]
+        timer = threading.Timer(delay / 200, reader.kill)
+        timer.start()
+        with pytest.raises(DataError, match=DIED):
+            deque(batches, maxlen=0)
+        timer.join()
+        assert not multiprocessing.active_children()
 
 
 def test_before_the_first_batch(opened, monkeypatch):
@@ -118,15 +131,73 @@ def test_before_the_first_batch(opened, monkeypatch):
         next(stream(opened))
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_handler_of_the_user_stays(opened, num_workers):
-    next(stream(opened))  # torch has installed its handler
+def test_signals_are_left_alone(opened):
     calls = []
     before = signal.signal(signal.SIGCHLD, lambda *_: calls.append(1))
     try:
         mine = signal.getsignal(signal.SIGCHLD)
-        deque(ordered_batches(*opened, batch_size=16, num_workers=num_workers), maxlen=0)
-        assert signal.getsignal(signal.SIGCHLD) is mine
-        assert bool(calls) == (num_workers > 0)  # readers ended
+        for _ in ordered_batches(*opened, batch_size=16, num_workers=1):
+            assert signal.getsignal(signal.SIGCHLD) is mine
+        assert calls  # the reader ended
     finally:
         signal.signal(signal.SIGCHLD, before)
+
+
+def allow_no_shared_memory(jets):
+    """RLIMIT_FSIZE makes shared memory too small, as a container does."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    return jets
+
+
+def test_full_shared_memory(opened, monkeypatch):
+    let_readers(monkeypatch, allow_no_shared_memory)
+    with pytest.raises(DataError, match=r"cannot hand them over \(.*File too large.*--shm-size"):
+        next(stream(opened))
+
+
+class OwnError(Exception):
+    """An error that no reader knows."""
+
+
+def fail(_jets) -> None:
+    raise OwnError("not expected")
+
+
+def test_other_errors_say_where_they_come_from(opened, monkeypatch):
+    let_readers(monkeypatch, fail)
+    with pytest.raises(OwnError, match="not expected") as error:
+        next(stream(opened))
+    assert "in fail" in error.value.__notes__[0]
+
+
+def sleep_from(number):
+    def read(unit):
+        time.sleep(120 * (unit >= number))
+        return unit
+
+    return read
+
+
+def test_a_slow_reader_delays_the_end_no_longer_than_it_may(monkeypatch):
+    monkeypatch.setattr(reader_processes, "LAST_READ", 0.2)
+    results = read_ahead(sleep_from(3), count(), 2)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    before = time.monotonic()
+    results.close()
+    assert time.monotonic() - before < 60
+    assert not multiprocessing.active_children()
+
+
+def test_a_signal_ends_a_wait():
+    results = read_ahead(sleep_from(1), count(), 2, should_stop=lambda: True)
+    assert next(results) == 0
+    with pytest.raises(SignalledError, match="while waiting for jets"):
+        next(results)
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("num_units", [0, 1, 2, 3, 7])
+def test_every_unit_is_read_once_in_order(num_units):
+    units = list(range(num_units))
+    for num_processes in range(4):
+        assert list(read_ahead(sleep_from(100), units, num_processes)) == units

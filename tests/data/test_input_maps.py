@@ -191,6 +191,52 @@ def test_what_leads_nowhere_is_named(tmp_path, pfnano):
         inspect_jets(str(pfnano), "Events", PFNANO.replace(jets="FatJets"))
 
 
+@pytest.mark.parametrize("which", ["jetIdx", "pFCandsIdx"])
+@pytest.mark.parametrize("kind", [np.uint64, np.int64, np.float32])
+def test_positions_that_no_event_has(tmp_path, kind, which):
+    """They must not lead to another event, as -1 would that is written without a sign."""
+    table = {name: np.zeros((2, 1), kind) for name in ("jetIdx", "pFCandsIdx")}
+    table[which][1] = np.inf if kind == np.float32 else np.iinfo(kind).max
+    url = events_file(
+        tmp_path / "events.root",
+        FatJet_pt=(np.float32, [[1], [1]]),
+        PFCands_pt=(np.float32, [[1, 2], [3]]),
+        **{f"FatJetPFCands_{name}": (kind, values) for name, values in table.items()},
+    )
+    small = PFNANO.replace(variables={"part_pt": "PFCands_pt"}, lists={}, sentinels={})
+    with pytest.raises(DataError, match="entry 1: .* is linked, but the event has only 1"):
+        read_jets(inspect_jets(url, None, small), ["part_pt"], 0, 2)
+
+
+@pytest.mark.parametrize("name", ["PFCands_eta", "FatJetPFCands_eta"])
+def test_branches_of_particles_that_disagree(tmp_path, name):
+    """Then rows of one branch would be those of other particles in another."""
+    url = events_file(
+        tmp_path / "events.root",
+        FatJet_pt=(np.float32, [[1], [1]]),
+        PFCands_pt=(np.float32, [[1, 2], [3]]),
+        FatJetPFCands_jetIdx=(np.int32, [[0, 0], [0]]),
+        FatJetPFCands_pFCandsIdx=(np.int32, [[0, 1], [0]]),
+        **{name: (np.float32, [[1, 2], [3, 4]])},
+    )
+    variables = {"part_pt": "PFCands_pt", "part_eta": name}
+    small = PFNANO.replace(variables=variables, lists={}, sentinels={})
+    with pytest.raises(DataError, match=r"entry 1: \w+ has \d values, but \w+ has \d; all branches"):
+        read_jets(inspect_jets(url, None, small), ["part_pt", "part_eta"], 0, 2)
+
+
+def test_a_collection_that_a_file_lacks(tmp_path):
+    url = events_file(
+        tmp_path / "events.root",
+        FatJet_pt=(np.float32, [[1]]),
+        FatJetPFCands_jetIdx=(np.int32, [[0]]),
+        FatJetPFCands_pFCandsIdx=(np.int32, [[0]]),
+    )
+    small = PFNANO.replace(variables={"part_i": "FatJetPFCands_pFCandsIdx"}, lists={}, sentinels={})
+    with pytest.raises(DataError, match="has no branches PFCands_"):
+        read_jets(inspect_jets(url, None, small), ["part_i"], 0, 1)
+
+
 def test_faults_of_maps():
     with pytest.raises(ValueError, match="no input map 'pfnano'; name one of delphes, pfnano-ak8"):
         load_data_config("jetclass_kin").replace(input="pfnano")

@@ -215,7 +215,7 @@ with warnings.catch_warnings():  # as pytest does: it undoes what is set inside
     assert inspect_file(sys.argv[1]).num_entries == 30
 """
     command = [sys.executable, "-c", script, f"{xrootd}/jets/y.root"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

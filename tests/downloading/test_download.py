@@ -191,14 +191,16 @@ def test_another_range_than_the_one_asked_for(server, dataset, out):
 
 
 def test_a_stalling_server_is_asked_again_and_given_up(server, dataset, out, monkeypatch):
-    monkeypatch.setenv(access.TIMEOUT_VARIABLE, "0.4")
+    monkeypatch.setenv(access.TIMEOUT_VARIABLE, "2")
     server.faults = [answer(100_000, after=stall)]
     partt.download(dataset, out)
     assert_whole(out)
     shutil.rmtree(out)
+    monkeypatch.setenv(access.TIMEOUT_VARIABLE, "0.4")
     server.always = answer(100, after=stall)
     with at_most(20), pytest.raises(DataError, match="no byte for 0.4 s .*the same command continues"):
         partt.download(dataset, out)
+    monkeypatch.setenv(access.TIMEOUT_VARIABLE, "20")
     assert BODY.startswith((out / "train_0.h5.partial").read_bytes())
     server.always = answer()
     partt.download(dataset, out)
@@ -283,11 +285,12 @@ def test_a_damaged_file_is_fetched_once_more(server, dataset, out):
 
 @pytest.mark.parametrize("code", [429, 503])
 def test_a_busy_server_is_asked_again_when_it_says(server, dataset, out, code, monkeypatch):
-    monkeypatch.setenv(access.TIMEOUT_VARIABLE, "0.6")
-    server.faults = [status(code, Retry_After="1"), status(code)]
+    monkeypatch.setenv(access.TIMEOUT_VARIABLE, "2")
+    server.faults = [status(code, Retry_After="100"), status(code)]
     started = time.monotonic()
-    partt.download(dataset, out)
-    assert time.monotonic() - started > 0.6  # what the server asks for, but at most a timeout
+    with at_most(60):
+        partt.download(dataset, out)
+    assert time.monotonic() - started > 2  # what the server asks for, but at most a timeout
     assert_whole(out)
 
 
@@ -398,13 +401,13 @@ def test_a_signal_ends_the_wait_and_the_same_command_continues(server, dataset, 
     words = ["download", dataset, "--out", str(out)]
     process = start_partt(words, stderr=subprocess.PIPE, text=True)
     partial = out / "train_0.h5.partial"
-    end = time.monotonic() + 20
+    end = time.monotonic() + 100
     while not (partial.exists() and partial.stat().st_size == 100_000):
         assert time.monotonic() < end
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    with at_most(20):
-        _, errors = process.communicate(timeout=20)
+    with at_most(40):
+        _, errors = process.communicate(timeout=40)
     assert process.returncode == 75
     assert errors.strip().endswith("what has arrived is kept, and the same command continues")
     assert partial.read_bytes() == BODY[:100_000]

@@ -184,6 +184,8 @@ FOUND_IN_USE = {
     "huge_tensors_of_few_numbers",
     "inputs of convert": "faults/convert_attacks: attacks, shapes, a_zip_bomb, rows_that_were_never_written, "
     "odd_names_of_columns",
+    "files of events": "faults/event_attacks: attacks; data/input_maps: positions_that_no_event_has, "
+    "branches_of_particles_that_disagree, a_collection_that_a_file_lacks, what_leads_nowhere_is_named",
     "inputs of evaluate": "faults/evaluate_attacks: a_result_or_one_clear_line, fifty_classes_end_within_seconds, "
     "sizes_are_bounded, a_file_with_a_class_name_of_100_kb",
     "entry counts and numbers of the command line": "faults/bombs: a_flipped_bit_in_the_number_of_entries, "
@@ -217,7 +219,8 @@ FOUND_IN_USE = {
     "a damaged file before a good one": "faults/many_files: "
     "damaged_trees_give_the_same_with_and_without_a_shape",
     "a reader killed while it hands over": "data/dying_readers: between_waits, while_another_loader_reads, "
-    "in_the_middle_of_a_message_that_is_waited_for, before_its_jets_are_fetched",
+    "in_the_middle_of_a_message_that_is_waited_for, at_any_time",
+    "full shared memory": "data/dying_readers: full_shared_memory",
     "memory of long trainings": "faults/memory: a_step_leaves_nothing_in_memory",
 }
 TABLE = {

@@ -272,11 +272,11 @@ def test_killed_at_random_times_it_ends_with_the_same_files(undisturbed, tmp_pat
 def test_an_interrupted_command_says_how_to_continue(tmp_path):
     # If the tests run in the background of a shell, their child processes would ignore this signal.
     process = start(tmp_path, "--jets", "60", preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-    end = time.monotonic() + 60
+    end = time.monotonic() + 100
     while not (tmp_path / "simulation.json").exists() and time.monotonic() < end:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=200)
     assert process.returncode == 75, error
     kept = "complete files are kept; the same command makes the rest"
     assert error.splitlines()[-1:] == [f"stopped by a signal: {kept}"]
@@ -287,7 +287,7 @@ def test_a_signal_to_workers_that_are_starting(tmp_path, number):
     """Batch systems signal all processes, also those that do not handle signals yet."""
     process = start(tmp_path, "--workers", "2", "--classes", "Zqq")
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    end = time.monotonic() + 60
+    end = time.monotonic() + 100
     while (
         len(children.read_text().split()) < 2 and time.monotonic() < end
     ):  # one may be the tracker of semaphores
@@ -302,14 +302,14 @@ def test_a_signal_to_workers_that_are_starting(tmp_path, number):
 
 def test_a_killed_worker_is_a_clear_error_and_complete_files_stay(tmp_path):
     process = start(tmp_path, "--workers", "2", "--jets", "60")
-    end = time.monotonic() + 60
+    end = time.monotonic() + 100
     while not list(tmp_path.glob("*.root")) and time.monotonic() < end:
         time.sleep(0.05)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
     worker = next(int(pid) for pid, command in commands.items() if b"spawn_main" in command)
     os.kill(worker, signal.SIGKILL)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=200)
     assert process.returncode == 5, error
     assert "a worker process died" in error
     assert "complete files are kept" in error
@@ -325,7 +325,7 @@ def test_a_full_disk_is_a_clear_error(tmp_path, workers):
     process = start(
         tmp_path, "--workers", workers, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     )
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=200)
     assert process.returncode == 5, error
     assert "cannot write" in error
     assert "complete files are kept" in error

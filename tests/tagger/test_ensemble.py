@@ -125,6 +125,15 @@ def test_the_command_line(members, jet_file, tmp_path, monkeypatch, capsys):
     assert json.loads((tmp_path / "predict.json").read_text())["network"] == "ensemble of part, pfn"
 
 
+def test_outputs_have_the_columns_of_the_first_member(members, jet_file, tmp_path):
+    """Its inputs are those of the last one, too; the one between has others."""
+    full, kin = members[:2]
+    partt.predict(make_ensemble([full, kin, full]), jet_file, tmp_path / "scores.root", num_threads=1)
+    partt.predict(full, jet_file, tmp_path / "first.root", num_threads=1)
+    branches = inspect_file(str(tmp_path / "scores.root")).branches
+    assert branches.keys() == inspect_file(str(tmp_path / "first.root")).branches.keys()
+
+
 def test_broken_and_unlike_members_are_refused(members, tmp_path):
     path = tmp_path / "both.safetensors"
     save_ensemble(path, members[:2])
