@@ -14,11 +14,13 @@ three part_s of this benchmark, or of the best tagger that partt ships (trained 
 
 Rejections are those of the results table: QCD jets at 50 % of each signal (Hqql 99 %, Tbl 99.5 %); the mean
 is geometric, and where no QCD jet passes, one is counted. Errors are those of the test jets: binomial for
-accuracies, bootstrapped for rejections. Differences are paired: both networks see the same jets.
+accuracies, a bootstrap of the QCD jets for rejections. Differences are paired: both networks see the same
+jets, which a hash in the JSON file makes sure of.
 """
 
 import argparse
 import csv
+import hashlib
 import json
 import math
 import os
@@ -79,8 +81,11 @@ TRAININGS = {
 PAIRS = (  # the first less the second
     ("slim_s", "part_s"),
     ("slim_xs", "part_xs"),
+    ("slim_m", "part_m"),
+    ("part_s", "part_xs"),
     ("student of three part_s", "part_xs"),
     ("student of the best", "part_xs"),
+    ("student of the best", "part_s"),
     ("jetclass-200k", "jetclass-small"),
 )
 PUBLISHED = {  # name here -> row of partt/evaluation/published/jetclass.csv
@@ -205,8 +210,32 @@ def numbers(found: Scores) -> dict[str, float]:
     }
 
 
+def fingerprint(folder: Path) -> str:
+    """Return a hash of the classes of jets and their numbers of particles, in the order of the files."""
+    from partt.data.files.tables import read_columns
+
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.root")):
+        table = read_columns(str(path), [*(f"label_{name}" for name in CLASSES), "jet_nparticles"])
+        for column in table.values():
+            digest.update(np.asarray(column, dtype="<i4").tobytes())
+    return digest.hexdigest()
+
+
+def check_test_jets(folder: Path, results: dict[str, Any]) -> None:
+    """Raise an error if test jets are not those of the networks tested before: differences are jet by jet."""
+    found = fingerprint(folder)
+    if results.setdefault("test_jets_sha256", found) != found:
+        raise SystemExit(
+            f"{folder}: these are not the jets that the networks of the JSON file were tested on, and no "
+            "difference can be taken jet by jet; make them with large_sample.sh and the same versions, or "
+            "test all networks again, without right_class/ and in another --json"
+        )
+
+
 def measure_accuracy(networks: Iterable[str], sample: Path, runs: Path, results: dict[str, Any]) -> None:
     """Test all seeds of the networks; keep which jets are right, for paired differences."""
+    check_test_jets(sample / "test", results)
     for network in networks:
         found = []
         for tagger, right in zip(taggers(network, runs), right_files(network, runs), strict=True):
@@ -309,7 +338,7 @@ def measure_speed(networks: list[str], runs: Path, rounds: int, results: dict[st
                 rates.setdefault(name, []).extend(values)
     medians = {name: round(statistics.median(values), 1) for name, values in rates.items()}
     for name in networks:
-        of_network = results["networks"].setdefault(name, {})
+        of_network = results.setdefault("networks", {}).setdefault(name, {})
         of_network["jets_per_second"] = {size: medians[f"{name}, batch {size}"] for size in (1, NUM_JETS)}
     others = {
         kind: {k: v for k, v in medians.items() if k.startswith(kind)} for kind in ("weaver", "onnxruntime")

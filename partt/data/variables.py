@@ -20,6 +20,7 @@ Entries = npt.NDArray[np.int64]
 
 MAX_CLASSES = 10_000
 SCAN_STEP = 500_000  # entries to read at once, if only a few values per jet are needed
+WITHOUT_LABELS = "; masked_particles and --teacher learn without labels, and `check --for predict` needs none"
 
 
 class Variables(Mapping[str, Column]):
@@ -96,9 +97,11 @@ def require_branches(config: DataConfig, names: Iterable[str], file: FileInfo) -
     missing = missing_branches(config, names, file)
     if missing:
         nearest = [f"{name}{file.hint(name)}" for name in missing]
+        without_labels = set(missing) == file_branches(config, config.label_variables)
         raise DataError(
             f"{file.where} lacks branches that the data config needs: {', '.join(nearest)}; correct the "
             "names in the config, map them with branch_magic, or read files of events with --input"
+            f"{WITHOUT_LABELS if without_labels else ''}"
         )
 
 

@@ -74,9 +74,7 @@ def tagger_to_explain(tagger: str | Path | Tagger, network_file: str | Path | No
     if not found.class_names:
         raise ConfigError("explanations are of scores of classes; this tagger has regressions only")
     if found.num_networks > 1:
-        raise ConfigError(
-            f"{found.network_name}: its members may have different inputs; explain them one by one"
-        )
+        raise ConfigError(f"{found.network_name}: its members may have different inputs; give one of them")
     return found
 
 

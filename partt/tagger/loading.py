@@ -56,6 +56,8 @@ def load_torch_tagger(
 ) -> tagger_file.TorchTagger:
     """Load a tagger with its torch network, in evaluation mode; exported taggers have none."""
     path = find_tagger(name_or_path)
+    if path.suffix == onnx_file.SUFFIX:
+        raise ConfigError(f"{path} is an exported tagger: the tagger file that it was made of is needed here")
     try:  # safetensors reports every failure as a missing file
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
     except OSError as error:
@@ -100,7 +102,7 @@ def find_tagger(name_or_path: str | Path) -> Path:
             if seeds := seed_folders(path):
                 raise ConfigError(
                     f"{path} has {len(seeds)} trainings that differ in their seed: give one, like "
-                    f"{seeds[0]}, or all of them as an ensemble, {path}/{SEED}*"
+                    f"{seeds[0]}, or {path}/{SEED}* where an ensemble is taken"
                 )
             raise DataError(
                 f"the folder {path} has no {BEST_OF_RUN}; has its training finished an epoch yet?"

@@ -128,7 +128,7 @@ def _with_standardisation_of(
     ]
     more = f" and {len(words) - MAX_LISTED} more" if len(words) > MAX_LISTED else ""
     notices.append(
-        f"{len(words)} inputs are standardised differently in the data config: "
+        "the data config standardises inputs in another way: "
         f"{'; '.join(words[:MAX_LISTED])}{more}; "
         + (
             "the tagger's numbers are used (fine_tuning.standardisation: config keeps the data config's)"

@@ -47,7 +47,7 @@ from partt.training.run_folder import (
     append_environment,
     start_or_resume,
 )
-from partt.training.schedules import rate_factor
+from partt.training.schedules import freeze_notices, rate_factor
 from partt.training.state import RunState, state_from_json
 from partt.training.steps import Steps, count_steps
 from partt.training.trial import try_network_file
@@ -115,7 +115,8 @@ def fit(
         restore(learner, checkpoint)
         state = state_from_json(checkpoint.values["state"])
     if world.is_first:
-        for text in lr_notices(learner.network, job.recipe.optimizer):
+        too_short = freeze_notices(job.recipe.fine_tuning, steps.num_steps)
+        for text in [*lr_notices(learner.network, job.recipe.optimizer), *too_short]:
             report(Notice(text))
         report(_started(learner, steps, state, size))
     log = MetricsLog(folder, state) if world.is_first else None

@@ -36,6 +36,17 @@ def backbone_factor(fine_tuning: FineTuning, step: int) -> float:
     return 0.0 if since < 0 else min(1.0, (since + 1) / (fine_tuning.catch_up_steps + 1))
 
 
+def freeze_notices(fine_tuning: FineTuning, num_steps: int) -> list[str]:
+    """Return that a run ends before its backbone is trained, or before the rate of the backbone has risen."""
+    frozen, rising = fine_tuning.freeze_steps, fine_tuning.catch_up_steps
+    if frozen and num_steps <= frozen:
+        return [f"fine_tuning.freeze_steps: the run has {num_steps:,} steps; only its heads are trained"]
+    if rising and num_steps <= frozen + rising:
+        text = "its end comes before the learning rate of the backbone has risen to its own"
+        return [f"fine_tuning.catch_up_steps: the run has {num_steps:,} steps; {text}"]
+    return []
+
+
 def _flat_decay(schedule: ScheduleChoice, step: int, num_steps: int, steps_per_epoch: int) -> float:
     """Return 1 in the first epochs, then an exponential decay, epoch by epoch, down to final_factor.
 

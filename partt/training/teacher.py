@@ -72,7 +72,8 @@ def _until(
 
 def teaching(tagger: Tagger) -> str:
     """Say who teaches what."""
-    text = f"learns from the scores of {tagger.network_name}, sha256 {tagger.with_hash().sha256[:12]}"
+    who = f"{tagger.name} ({tagger.network_name})" if tagger.name else tagger.network_name
+    text = f"learns from the scores of {who}, sha256 {tagger.with_hash().sha256[:12]}"
     names = ", ".join(task.name for task in tagger.regressions)
     return f"{text}; its regressions ({names}) are not learned" if names else text
 

@@ -25,7 +25,7 @@ from partt.training.fine_tuning import weights_to_start_from
 from partt.training.fit import FitResult, Machine, fit
 from partt.training.job import ReadingOptions, open_job
 from partt.training.objectives.objective import Objective
-from partt.training.recipe import Recipe, load_recipe, with_network_file
+from partt.training.recipe import FineTuning, Recipe, load_recipe, with_network_file
 from partt.training.run_folder import RunFolder, locked_run_folder
 from partt.training.teacher import teaching
 
@@ -91,11 +91,8 @@ def train(
         config = with_class_names(recipe, config, train_files, reading, teacher)
     elif teacher is not None:
         raise ConfigError("an objective of your own takes no teacher: it decides what is learned")
-    if init_from is None and recipe.fine_tuning.freeze_steps:
-        raise ConfigError(
-            "fine_tuning.freeze_steps: the backbone has random weights; start from a tagger with --init-from "
-            "or remove this key"
-        )
+    if init_from is None and file is None:  # whose code may load weights
+        _check_nothing_frozen(recipe.fine_tuning)
     initial = None if init_from is None else weights_to_start_from(init_from, recipe, config, file, objective)
     job = open_job(
         recipe if initial is None else initial.recipe,
@@ -134,6 +131,16 @@ def train(
 def default_folder(recipe: str | Path | Recipe) -> Path:
     """Return the run folder of a recipe, if there is no `out`."""
     return Path("runs") / (recipe.model.name if isinstance(recipe, Recipe) else Path(recipe).stem)
+
+
+def _check_nothing_frozen(choice: FineTuning) -> None:
+    """Raise an error if random weights would stay as they are."""
+    for key, what in (("freeze", "these parameters have"), ("freeze_steps", "the backbone has")):
+        if getattr(choice, key):
+            raise ConfigError(
+                f"fine_tuning.{key}: {what} random weights; start from a tagger with --init-from or remove "
+                "this key"
+            )
 
 
 def _expanded(files: Files, tree: str | None) -> Sequence[InputFile]:

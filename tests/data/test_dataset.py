@@ -298,8 +298,12 @@ def test_training_needs_labels(tmp_path):
     write_table(tmp_path / "a.root", jets)
     with pytest.raises(
         DataError, match="a.root: tree 'tree' lacks branches that the data config needs: label_H4q"
-    ):
+    ) as raised:
         open_all([InputFile("", str(tmp_path / "a.root"))])
+    assert "masked_particles and --teacher learn without labels" in str(raised.value)
+    write_table(tmp_path / "b.root", {name: column for name, column in jets.items() if name != "part_px"})
+    with pytest.raises(DataError, match="label_H4q.*part_px.*with --input$"):
+        open_all([InputFile("", str(tmp_path / "b.root"))])
 
 
 def test_prediction_has_a_selection_of_its_own(tmp_path):

@@ -243,7 +243,7 @@ def test_show_draws_jets_and_names_what_is_wrong(tmp_path, jets, capsys, monkeyp
 
 
 def test_wrong_arguments_are_named(tmp_path, jets, hostile):
-    with pytest.raises(ConfigError, match="ensemble of 2 x pfn: its members .* one by one"):
+    with pytest.raises(ConfigError, match="ensemble of 2 x pfn: its members .* give one of them"):
         explain(Ensemble((make_tagger("pfn"), make_tagger("pfn"))), jets)
     with pytest.raises(ConfigError, match="no input 'part_dzer'"):
         explain(make_tagger("pfn"), jets, groups={"some": ["part_dzer"]})

@@ -227,6 +227,6 @@ def test_the_command_line(jet_file, without_labels, teacher, tmp_path, monkeypat
     assert "distillation: there is no teacher; give one with --teacher" in output
     code, output = train("teacher.safetensors", without_labels, "--set", "distillation.temperature=2")
     assert code == 0
-    assert f"learns from the scores of part, sha256 {sha256[:12]}" in output
+    assert f"learns from the scores of teacher (part), sha256 {sha256[:12]}" in output
     assert "the training jets have no labels" in output
     assert yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())["distillation"]["temperature"] == 2

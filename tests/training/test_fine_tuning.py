@@ -267,7 +267,7 @@ def test_standardisation_is_that_of_the_tagger(folder, jetclass_run, capsys):
         assert code == 0
         printed = " ".join(capsys.readouterr().out.split())
         assert "length is 100 in the data config, which counts, and 128 in the tagger" in printed
-        assert f"1 inputs are standardised differently in the data config: {name} (x -" in printed
+        assert f"the data config standardises inputs in another way: {name} (x -" in printed
         return load_torch_tagger(folder / "run").data_config, printed
 
     config, printed = numbers_of()
@@ -276,10 +276,41 @@ def test_standardisation_is_that_of_the_tagger(folder, jetclass_run, capsys):
     shutil.rmtree(folder / "run")
     config, printed = numbers_of("--set", "fine_tuning.standardisation=config")
     assert config.resolved_variables[name].clip_max == 4
-    recipe = yaml.safe_load((folder / "tune.yaml").read_text()) | {"fine_tuning": {"freeze_steps": 2}}
+
+
+@pytest.mark.parametrize(
+    ("fine_tuning", "message"),
+    [
+        ({"freeze_steps": 2}, "freeze_steps: the backbone has random weights"),
+        ({"freeze": ["blocks.*"]}, "freeze: these parameters have random weights"),
+    ],
+)
+def test_random_weights_are_not_frozen(folder, fine_tuning, message):
+    recipe = yaml.safe_load((folder / "tune.yaml").read_text()) | {"fine_tuning": fine_tuning}
     (folder / "frozen.yaml").write_text(yaml.safe_dump(recipe))
-    with pytest.raises(ConfigError, match="freeze_steps: the backbone has random weights"):
+    with pytest.raises(ConfigError, match=message):
         partt.train("frozen.yaml", "top.root", validation=0.3, out="other", num_workers=0)
+
+
+def test_a_run_that_ends_before_its_backbone_learns_says_so(folder, jetclass_run, capsys):
+    """Of the steps of the run, the first may leave the backbone as it is, and some more raise its rate."""
+    steps = ["--set", "epochs=null", "--set", "steps=6"]
+
+    def said(**fine_tuning):
+        choice = ["--set", f"fine_tuning={json.dumps(fine_tuning)}", "--resume"]
+        shutil.rmtree(folder / "run", ignore_errors=True)
+        assert train("tune.yaml", jetclass_run, *steps, *choice) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    assert "fine_tuning.freeze_steps: the run has 6 steps; only its heads" in said(freeze_steps=6)
+    text = said(freeze_steps=3, catch_up_steps=3)
+    assert "catch_up_steps: the run has 6 steps; its end comes before" in text
+    assert "the run has 6 steps" not in said(freeze_steps=3, catch_up_steps=2)
+
+
+def test_an_exported_tagger_is_no_start(folder, capsys):
+    assert train("tune.yaml", "tagger.onnx") == 2
+    assert "is an exported tagger: the tagger file that it was made of is needed" in capsys.readouterr().err
 
 
 def test_settings_that_weights_have_learned_with_are_those_of_the_tagger(folder, capsys):

@@ -612,6 +612,12 @@ def test_a_teacher_has_nothing_to_say(unlabelled_file):
         masked_job(unlabelled_file, teacher=teacher)
 
 
+def test_the_probe_chooses_the_epoch_only_where_there_is_one(unlabelled_file, jet_file):
+    with pytest.raises(ConfigError, match="metric: probe_accuracy needs validation jets with labels of two"):
+        masked_job(unlabelled_file, metric="probe_accuracy")
+    assert masked_job(jet_file, metric="probe_accuracy").metric.name == "probe_accuracy"
+
+
 def test_a_network_without_tokens_stops_before_the_run(unlabelled_file, tmp_path):
     job = masked_job(unlabelled_file, model={"name": "recurrent", "settings": {"width": 8}})
     with pytest.raises(ConfigError, match="masked_particles: the network recurrent has no tokens"):

@@ -45,7 +45,8 @@ def test_from_training_to_the_table(jet_file, recipe, tmp_path, capsys, one_figu
     assert main(["evaluate", *scores, "--out", "report", "--name", "PFN"]) == 0
     assert "PFN (2 seeds)" in capsys.readouterr().out
     with pytest.raises(
-        ConfigError, match=r"runs has 2 trainings .* give one, like runs/seed_4, or all of them"
+        ConfigError,
+        match=r"runs has 2 trainings .* give one, like runs/seed_4, or runs/seed_\* where an ensemble",
     ):
         find_tagger("runs")
     assert load_tagger(["runs/seed_4", "runs/seed_5"]).num_networks == 2

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from partt.data.jet_batch import JetBatch
+from partt.data.reading.jet_index import JetIndex
 from partt.errors import ConfigError, DataError
 from partt.model.grouping import jet_of_row
 from partt.model.network import Network, Outputs
@@ -214,6 +215,14 @@ class MaskedParticles(Objective):
             known = labels >= 0
             probe = probe_accuracy(measured.values[EMBEDDINGS].numpy()[known], labels[known])
         return {**self.training_values(sums, measured.num_jets), PROBE_ACCURACY.name: probe}
+
+    def check_validation(self, index: JetIndex, metric: str) -> None:
+        """Raise an error if the metric is that of the probe, and the validation jets have no labels."""
+        if metric == PROBE_ACCURACY.name and np.count_nonzero(index.class_counts.sum(axis=0)) < 2:
+            raise ConfigError(
+                f"metric: {metric} needs validation jets with labels of two classes or more; choose loss, or "
+                "another one"
+            )
 
     def notices(self, training: Mapping[str, int], validation: Mapping[str, int]) -> list[str]:
         """Return that there is no probe, if validation jets have no labels."""
