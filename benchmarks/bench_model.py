@@ -5,6 +5,10 @@ The part slim_inference compares partt's slim_s with lgatr's own, with the same 
 The parts vertices_* have two collections, and compare with weaver-core's ParticleTransformerTagger, with the
 same weights. Up to five displaced tracks of a jet stand for its secondary vertices.
 
+In training both networks cut the long jets of a batch at a random quantile of its lengths; one step of six
+cuts nothing, and takes weaver half as long again. So a turn of training is six steps, at quantiles that are
+evenly spaced over the published range, the same for both. Memory is that of a step that cuts nothing.
+
 weaver-core runs in separate processes, with the allocator as its users have it; measurements are interleaved,
 so that a busy machine affects all equally; medians are compared. With one thread the clock is the process's
 CPU time, which other jobs on the machine do not stretch; with more it is the wall clock. Memory is the peak
@@ -43,6 +47,7 @@ FILES = str(ROOT.parent / "shared" / "reference" / "bench_jets" / "*.root")
 CONFIG = "jetclass_full"
 NUM_JETS = 400
 TRAINING_BATCH, MEMORY_BATCH = 128, 512
+QUANTILES = (0.91, 0.93, 0.95, 0.97, 0.99, 1.01)  # at which training cuts: drawn from 0.9 to 1.02
 SLOTS = (128, 10)  # of weaver's padded jets, for particles and vertices
 MAX_VERTICES = 5
 LIMIT = "limit: float32 matrix product"
@@ -310,8 +315,20 @@ def _onnx_session(example: tuple[Any, ...], threads: int) -> Any:
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def training_step(name: str, jets: Any) -> Work:
-    """Return a step of forward and backward pass on a batch; weaver pads to 128 and trims as published."""
+def cut_at(network: Any, quantile: float) -> None:
+    """Let partt and a network of weaver cut the batches of training at a quantile that is not random."""
+    from weaver.nn.model.ParticleTransformer import SequenceTrimmer
+
+    from partt.model import trimming
+
+    trimming.QUANTILES = (quantile, quantile)
+    for module in network.modules():
+        if isinstance(module, SequenceTrimmer):
+            module.target = (quantile, quantile)
+
+
+def training_steps(name: str, jets: Any, quantiles: Sequence[float] = QUANTILES) -> Work:
+    """Return steps of forward and backward pass on a batch, cut at quantiles; weaver pads to 128 before."""
     import torch
     from torch.nn import functional
 
@@ -319,26 +336,30 @@ def training_step(name: str, jets: Any) -> Work:
     labels = torch.arange(len(jets)) % 10
     padded = pad(jets, SLOTS)
 
-    def step() -> None:
-        network.zero_grad()
-        logits = network(jets.inputs)["classes"] if name == "partt" else network(*padded)
-        functional.cross_entropy(logits, labels).backward()  # type: ignore[no-untyped-call]
+    def steps() -> None:
+        for quantile in quantiles:
+            cut_at(network, quantile)
+            network.zero_grad()
+            logits = network(jets.inputs)["classes"] if name == "partt" else network(*padded)
+            functional.cross_entropy(logits, labels).backward()  # type: ignore[no-untyped-call]
 
-    return step
+    return steps
 
 
 def training(threads: int, *, vertices: bool = False) -> tuple[Competitors, float]:
-    """Return partt's training step, and the GFLOP of one jet: three times that of inference."""
+    """Return partt's training steps, and the GFLOP of one jet: three times that of inference."""
     del threads
     jets = load_jets(TRAINING_BATCH, vertices=vertices)
-    return {"partt, batch 128": (TRAINING_BATCH, training_step("partt", jets))}, 3 * gflop(jets)
+    count = TRAINING_BATCH * len(QUANTILES)
+    return {"partt, batch 128": (count, training_steps("partt", jets))}, 3 * gflop(jets)
 
 
 def weaver_training(threads: int, *, vertices: bool = False) -> tuple[Competitors, float]:
-    """Return weaver-core's training step."""
+    """Return weaver-core's training steps."""
     del threads
     jets = load_jets(TRAINING_BATCH, vertices=vertices)
-    return {"weaver, batch 128": (TRAINING_BATCH, training_step("weaver", jets))}, 0.0
+    count = TRAINING_BATCH * len(QUANTILES)
+    return {"weaver, batch 128": (count, training_steps("weaver", jets))}, 0.0
 
 
 def scaling(threads: int) -> tuple[Competitors, float]:
@@ -394,7 +415,7 @@ def take_turns(competitors: Competitors, flop: float, threads: int) -> dict[str,
 
 def memory(name: str) -> dict[str, list[float]]:
     """Return the peak memory of a training step in gigabytes, less what the process had before."""
-    step = training_step(name, load_jets(MEMORY_BATCH))
+    step = training_steps(name, load_jets(MEMORY_BATCH), quantiles=QUANTILES[-1:])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     step()
     return {name: [(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e6]}

@@ -317,15 +317,16 @@ def test_prediction(write):
 
 def test_gain_over_weaver(write):
     alone = {"partt, batch 400": [300.0], "weaver, batch 400": [60.0], "weaver, batch 8": [150.0]}
-    steps = {"partt, batch 128": [80.0], "weaver, batch 128": [32.0]}
-    write("model", {"inference, 1 thread, jets/s": alone, "training, 1 thread, jets/s": steps})
+    write("model", {"inference, 1 thread, jets/s": alone})
+    seconds = {"partt": [{"cpu": [9, 4]}], "weaver": [{"cpu": [50, 10]}]}
+    write("training", {"jets": 896, "seconds": seconds})
     files = {"partt": 600, "weaver, batch 32": 150, "weaver, batch 400": 60}
     write("predict", {"weaver": {name: {"wall": rate} for name, rate in files.items()}})
     write("reading", {"partt, cold": [900.0], "weaver, cold": [100.0]})
     assert cells(speeds.TEXTS["gain over weaver"]())[1:] == [
         ["inference of `part`, one thread, batch of 400 jets", "5.00"],
         ["against weaver's best batch size (8)", "2.00"],
-        ["a training step, one thread", "2.50"],
+        ["training, from files to new weights, one thread", "2.50"],
         ["prediction, file to file, against its best batch size (32)", "4.00"],
         ["reading a first time, cold", "9.00"],
     ]

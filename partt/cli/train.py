@@ -28,7 +28,7 @@ more:
   partt train quick --train 'jets/*.root' --val-fraction 0.2 --set optimizer.lr=3e-4 --set epochs=20
   partt train quick --train 'jets/*.root' --val-fraction 0.2 --out runs/five --seeds 5 --resume
   partt train quick --train 'jets/*.root' --val-fraction 0.2 --processes 8
-  torchrun --nproc-per-node 4 -m partt train jetclass_part_full --train 'train/*.root' --val 'val/*.root'
+  torchrun --standalone --nproc-per-node 4 -m partt train quick --train 'jets/*.root' --val-fraction 0.2
 
 After Ctrl-C, SIGTERM or SIGHUP a run finishes its step, saves everything and ends with exit code 75; a second
 signal, at least a second later, ends it at once. A resumed run gives the same result as one that was not

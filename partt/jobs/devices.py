@@ -1,14 +1,17 @@
 """What a job may compute with: devices of torch, cores of the machine."""
 
 import os
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 
 from partt.errors import ConfigError
 
 OTHER_PROGRAMS = "other programs may use it: wait for them, or choose another device with --device"
+_TURNS = threading.Semaphore(2)  # a GPU computes one batch while the host prepares the next
 
 
 def choose_device(name: str, local_rank: int | None = None) -> torch.device:
@@ -28,6 +31,11 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"--device {name}: torch finds {torch.cuda.device_count()} GPUs")
     return device
+
+
+def turn_on(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context for threads: two at a time use a GPU, whose memory they share, all of them a CPU."""
+    return nullcontext() if device.type == "cpu" else _TURNS
 
 
 @contextmanager

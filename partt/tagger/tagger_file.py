@@ -39,7 +39,7 @@ from partt.data.training_domain import Domain
 from partt.data.variables import Variables
 from partt.errors import ConfigError, DataError
 from partt.jet_inputs import JetInputs
-from partt.jobs.devices import OTHER_PROGRAMS, choose_device, memory_errors_explained
+from partt.jobs.devices import OTHER_PROGRAMS, choose_device, memory_errors_explained, turn_on
 from partt.model.config_types import CLASSES, Width
 from partt.model.network import Network, Outputs
 from partt.model.network_file import NetworkFile, run_network_file
@@ -147,8 +147,9 @@ class _TorchJets:
     @torch.inference_mode()
     def run(self, batch: Positions) -> BatchScores:
         """Return the scores of some of the jets."""
-        with memory_errors_explained(OTHER_PROGRAMS):
-            inputs = take_inputs(self.jets.inputs, batch).to(self.network.device)
+        device, taken = self.network.device, take_inputs(self.jets.inputs, batch)
+        with memory_errors_explained(OTHER_PROGRAMS), turn_on(device):
+            inputs = taken.to(device)
             embeddings = self.network.embed(inputs) if self.with_embeddings else None
             outputs = self.network(inputs) if embeddings is None else self.network.outputs(embeddings)
             scores = batch_scores(self.tagger, outputs, len(batch))

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from partt.model import lorentz_layers
 from partt.model.baselines import particlenet
+from partt.model.grouping import sum_over_jets
 from partt.model.precision import full_precision
 from partt.training.objectives import jet_observables
 from partt.training.objectives.jet_observables import POWERS
@@ -153,6 +154,12 @@ def test_observables_of_jets_keep_full_precision(mixed, name, case):
     assert all(len(dtypes) == 1 for _, dtypes in mixed.products)
     products = [dtypes for name, dtypes in mixed.products if "matmul" in name]
     assert products.count({torch.float32}) >= len(POWERS)
+
+
+def test_sums_over_jets_have_the_digits_of_float32():
+    """In bfloat16 there is no 301, and 256 + 1 is 256."""
+    sums = sum_over_jets(torch.ones(402, 1, dtype=torch.bfloat16), torch.tensor([0, 301, 402]))
+    assert sums.flatten().tolist() == [301, 101]
 
 
 def test_full_precision_switches_autocast_off_and_on_again():

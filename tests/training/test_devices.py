@@ -1,6 +1,8 @@
 """Which GPU a process takes, and what users learn when its memory is full."""
 
 import inspect
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -9,8 +11,12 @@ from torch import distributed, nn
 
 from jets import write_jets
 from partt.errors import ConfigError
+from partt.jet_inputs import JetInputs
 from partt.jobs.devices import choose_device
+from partt.model.baselines.pfn import PFN
 from partt.model.network import Network
+from partt.tagger import tagger_file
+from partt.tagger.inference import sharing_threads
 from partt.training.distributed import World, connected
 from small_networks import make_tagger, variables_of
 from training_jobs import run_job, tiny_job
@@ -99,3 +105,33 @@ def test_predictions_without_memory(request):
     request.getfixturevalue("full_memory")
     with pytest.raises(ConfigError, match="other programs may use it.*--device"):
         tagger.tag(variables)
+
+
+@pytest.mark.parametrize(("device", "most"), [("cuda", [2]), ("cpu", range(3, 9))])
+def test_two_threads_at_a_time_predict_on_a_gpu(monkeypatch, device, most):
+    """All of them have tensors there, and there are as many threads as cores."""
+    tagger = make_tagger("pfn")
+    variables = variables_of(tagger, num_jets=100)
+    expected = tagger.tag(variables).probabilities
+    monkeypatch.setattr(Network, "device", torch.device(device))
+    monkeypatch.setattr(JetInputs, "to", lambda inputs, device: inputs)
+    monkeypatch.setattr(tagger_file, "ROWS_PER_BATCH", {device: 100})
+    running, seen, lock, forward = 0, [], threading.Lock(), PFN.forward
+
+    def slow_forward(*arguments, **options):
+        nonlocal running
+        with lock:
+            running += 1
+            seen.append(running)
+        time.sleep(0.05)
+        result = forward(*arguments, **options)
+        with lock:
+            running -= 1
+        return result
+
+    monkeypatch.setattr(PFN, "forward", slow_forward)
+    with sharing_threads(8) as each:
+        found = tagger.tag(variables, each=each).probabilities
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert len(seen) > 20
+    assert max(seen) in most

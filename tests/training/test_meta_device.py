@@ -220,6 +220,10 @@ def numbers_of_the_host(module, inputs):
     return inputs[0] * inputs[0].new_tensor([1.0] * inputs[0].shape[1])
 
 
+def places_of_the_host(module, inputs):
+    return inputs[0][list(range(len(inputs[0])))]
+
+
 def number_put_at_places(module, inputs):
     changed = inputs[0].clone()
     changed[torch.arange(len(changed), device=changed.device)] = 1.0
@@ -235,6 +239,7 @@ FAULTS = (
     cpu_gather,
     copy_from_the_host,
     numbers_of_the_host,
+    places_of_the_host,
     number_put_at_places,
 )
 
@@ -245,11 +250,18 @@ def test_faults_put_into_a_network_are_found(learner, fault):
     network.backbone.norm.register_forward_pre_hook(fault)
     batch = batch_of("part")
     network(batch.inputs)[CLASSES].sum().backward()  # on the CPU there is no fault
-    expected = "Meta|meta|nonzero|tensors on cpu and meta|numbers of the host"
-    with pytest.raises((AssertionError, RuntimeError, NotImplementedError), match=expected), OneDevice():
-        take_step(learner_of(learner, network), iter([batch]), 0, 1e-3, accumulate=1)
-    with pytest.raises((AssertionError, RuntimeError, NotImplementedError), match=expected), OneDevice():
-        network.eval()(batch.to(META).inputs)
+    on_meta, moved = learner_of(learner, network), batch.to(META)
+    expected = "on meta tensors|nonzero|tensors on cpu and meta|numbers of the host"
+
+    def step():
+        take_step(on_meta, iter([batch]), 0, 1e-3, accumulate=1)
+
+    def inference():
+        network.eval()(moved.inputs)
+
+    for work in (step, inference):
+        with pytest.raises((AssertionError, RuntimeError, NotImplementedError), match=expected), OneDevice():
+            work()
 
 
 # --- checkpoints ---
