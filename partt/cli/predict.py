@@ -207,11 +207,11 @@ def _print(result: "PredictResult", console: "Console") -> None:
     for column in result.left_out:
         _line(console, f"not in the outputs: {column}")
     if result.outside:
-        console.print("[yellow]warning[/] these jets leave the training domain of the tagger:")
+        console.print("[yellow]warning[/] many jets are outside the training domain of the tagger:")
         for text in result.outside[:MAX_WARNINGS]:
             _line(console, f"  {text}")
         rest = len(result.outside) - MAX_WARNINGS
-        others = f"{rest} more variables do, too; " if rest > 0 else ""
+        others = f"and {rest} more variables; " if rest > 0 else ""
         _line(console, f"  {others}`partt check --for TAGGER FILES` compares all variables")
     if result.stopped:
         _line(console, f"{result.folder}: run the same command to make the remaining outputs")

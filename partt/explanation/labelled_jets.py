@@ -139,7 +139,7 @@ def read_entries(
     names |= set(formula.names if formula else ())
     for entry in entries:
         if entry >= info.num_entries:
-            raise DataError(f"{info.where} has no entry {entry}: it has {info.num_entries:,}, from 0")
+            raise DataError(f"{info.where} has no entry {entry}: it has {info.num_entries:,}, counted from 0")
     ranges = [(entry, entry + 1) for entry in entries] or info.chunks
     parts: list[LabelledJets] = []
     for start, stop in ranges:

@@ -266,7 +266,7 @@ def test_wrong_labels(tmp_path, column, values, message):
     file = write_jets(tmp_path / "a.root", 9, ["QCD"], **{column: labels})
     with pytest.raises(DataError) as error:
         build_index(open_all([InputFile("", str(file))]))
-    assert str(error.value).startswith(f"{file}, {message} (1 such jets in 9)")
+    assert str(error.value).startswith(f"{file}, {message} (1 of 9 jets read together)")
     assert "`selection`" in str(error.value)
 
 
@@ -359,7 +359,7 @@ def test_infinite_values(tmp_path, branch, value, is_bad):
         ).all()
         assert len(batch.without_bad()) == 29
         with pytest.raises(
-            DataError, match=r"a.root, entry 11: an input of this jet is infinite.*\(1 such jets"
+            DataError, match=r"a.root, entry 11: an input of this jet is infinite.*\(1 of \d+ jets read together"
         ):
             first_batches(open_all([file]), 1)
 

@@ -176,8 +176,8 @@ def test_jets_outside_of_the_training_domain(folder, capsys):
     assert load_tagger("known.safetensors").domain == known
     assert main(["predict", "--tagger", "known.safetensors", "pfnano.root", *INPUT, "--threads", "1"]) == 0
     printed = capsys.readouterr().out
-    assert printed.count("jet pT: 100.0% of") == 1
-    assert "outside of 910 to 970, which holds 99.8 % of the training" in printed
+    assert printed.count("jet pT: 100.0 % of") == 1
+    assert "outside 910 to 970, the range of 99.8 % of the training jets" in printed
     assert "part_charge" not in printed
     assert main(["check", "--for", "known.safetensors", "pfnano.root", *INPUT, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
