@@ -359,7 +359,8 @@ def test_infinite_values(tmp_path, branch, value, is_bad):
         ).all()
         assert len(batch.without_bad()) == 29
         with pytest.raises(
-            DataError, match=r"a.root, entry 11: an input of this jet is infinite.*\(1 of \d+ jets read together"
+            DataError,
+            match=r"a.root, entry 11: an input of this jet is infinite.*\(1 of \d+ jets read together",
         ):
             first_batches(open_all([file]), 1)
 
