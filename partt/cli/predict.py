@@ -32,7 +32,7 @@ examples:
   partt predict --tagger runs/first 'jets/*.root' --out scores --discriminant Hbb_vs_QCD --keep 'jet_*'
   partt predict --tagger tagger.safetensors root://host//store/jets_0.root --out scores.parquet
   partt predict --tagger tagger.safetensors 'jets/*.root' --out scores --scheduler tcp://host:8786
-  partt predict --tagger runs/a runs/b runs/c 'jets/*.root' --out scores     (an ensemble)
+  partt predict --tagger runs/a runs/b runs/c 'jets/*.root' --out scores     # an ensemble
   partt predict --engine onnx --tagger tagger.onnx 'jets/*.root' --out scores
 
 Every entry of an input is a row of its output, in the same order; jets that are not selected, or whose inputs
