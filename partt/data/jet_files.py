@@ -242,7 +242,7 @@ class _Formulas(Mapping[str, Column]):
             self._rows[prefix] = (column.offsets, *arranged(column.offsets, kept, by))
         offsets, rows, new_offsets = self._rows[prefix]
         if not np.array_equal(offsets, column.offsets):
-            raise DataError(f"{name} has other numbers of particles than the other variables {prefix}_*")
+            raise DataError(f"{name} has different numbers of particles from the other variables {prefix}_*")
         return Jagged(column.contents[rows], new_offsets)
 
     def _of_list(self, text: str | None, column: Jagged, name: str) -> npt.NDArray[np.generic] | None:
@@ -329,7 +329,7 @@ class _EventReader:
             counts = [int(np.diff(numbers)[event]) for numbers in (offsets, self.jets)]
             raise DataError(
                 f"{self.file.url}, entry {self.start + event}: {name} has {counts[0]} values, but "
-                f"{self.file.counter} has {counts[1]}; all branches {self.input_map.jets}_* need one a jet"
+                f"{self.file.counter} has {counts[1]}; all branches {self.input_map.jets}_* need one per jet"
             )
 
     def _with_sentinel(self, name: str, column: Column) -> Column:

@@ -72,7 +72,7 @@ def tagger_to_explain(tagger: str | Path | Tagger, network_file: str | Path | No
     found = tagger if isinstance(tagger, Tagger) else load_tagger(tagger, network_file=network_file)
     found.require_predictions()
     if not found.class_names:
-        raise ConfigError("explanations are of scores of classes; this tagger has regressions only")
+        raise ConfigError("only scores of classes can be explained; this tagger has regressions only")
     if found.num_networks > 1:
         raise ConfigError(
             f"{found.network_name}: its members may have different inputs; explain them one by one"
@@ -128,7 +128,7 @@ def read_entries(
     config = tagger.data_config
     found, _ = open_files(expand_files([argument]), config, tagger.require, BadFilePolicy())
     if len(found) != 1:
-        raise ConfigError(f"{argument}: {len(found)} files; jets are shown of one file")
+        raise ConfigError(f"{argument}: {len(found)} files; give only one")
     ((_, info),) = found
     extra = set(further(info))
     with_labels = not missing_branches(config, config.label_variables, info)

@@ -90,7 +90,9 @@ def train(
     if objective is None:
         config = with_class_names(recipe, config, train_files, reading, teacher)
     elif teacher is not None:
-        raise ConfigError("an objective of your own takes no teacher: it decides what is learned")
+        raise ConfigError(
+            "an objective of your own cannot have a teacher: the objective itself says what is learned"
+        )
     if init_from is None and recipe.fine_tuning.freeze_steps:
         raise ConfigError(
             "fine_tuning.freeze_steps: the backbone has random weights; start from a tagger with --init-from "

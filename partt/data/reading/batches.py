@@ -232,7 +232,7 @@ def _read_ahead(
             generator=torch.Generator(),
         )
         items: Any = iter(loader)
-        if num_workers:  # or else torch's signal handler raises their deaths, wherever the program is
+        if num_workers:  # otherwise torch's signal handler raises their deaths anywhere in the program
             _remove_worker_pids(id(items))
             items._worker_pids_set = False  # noqa: SLF001 - there is no public way
     readers = set(multiprocessing.active_children()) - others
@@ -259,7 +259,7 @@ def _read_ahead(
 
 @contextmanager
 def _deaths_raised(readers: Iterable[BaseProcess]) -> Iterator[None]:
-    """Raise the death of a reader while jets are waited for: the rest of half a message never comes."""
+    """Raise an error if a reader dies while we wait for jets: half a message would be waited for for ever."""
     is_main = threading.current_thread() is threading.main_thread()  # which alone handles signals
     before = signal.getsignal(signal.SIGCHLD) or signal.SIG_DFL
 
