@@ -45,7 +45,10 @@ SHIPPED = ("jetclass-small", "jetclass-200k")
 NUM_REPLICAS = 200
 SPEEDS, TICKS = (150, 60_000), (200, 500, 1000, 2000, 5000, 10_000)  # of the figure, in jets/s
 REJECTIONS = (100, 200, 300, 400, 600, 800)  # ticks
-LETTER, LINE = 8, 15  # size of a label, in pixels
+WEAVER_LINES: dict[str, Any] = {"torch": ":", "its ONNX export": "--"}
+LETTER, LINE, DOT = 9, 20, 8  # sizes in labels and of points, in pixels
+CORNERS = ((True, True), (True, False), (False, True), (False, False))  # of a point: right?, up?
+Box = tuple[float, float, float, float]  # left, bottom, right, top
 COMMON = ("batch_size=128", "jets_per_epoch=20000")
 ONE_CYCLE = ("optimizer.weight_decay=0.01", "schedule.rise_fraction=0.3", "schedule.final_factor=0.01")
 
@@ -365,46 +368,75 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
     """Draw accuracy and mean rejection of this benchmark, and published accuracies, against speed."""
     from matplotlib.figure import Figure
 
-    from partt.pages.style import colour, house_style
+    from partt.pages.style import house_style
 
     networks = {name: found for name, found in results["networks"].items() if "jets_per_second" in found}
-    published = results["published"]
     titles = {
-        "accuracy": "accuracy, 20,000 training jets",
-        "mean_rejection": "mean QCD rejection, 20,000 training jets",
-        "published": "published accuracy, 100 M jets",
+        "accuracy": ("accuracy", "20,000 training jets"),
+        "mean_rejection": (r"mean QCD rejection $1/\varepsilon_B$", "20,000 training jets"),
+        "published": ("accuracy", "published, 100 M training jets"),
     }
     with house_style():
-        figure = Figure(figsize=(16, 5.2), dpi=110, layout="constrained")
+        figure = Figure(figsize=(13.5, 5.2), dpi=140, layout="constrained")
         panels = figure.subplots(1, 3)
-        labels: list[dict[str, tuple[float, float]]] = [{}, {}, {}]
-        for (metric, title), axis, named in zip(titles.items(), panels, labels, strict=True):
-            for number, (name, found) in enumerate(networks.items()):
-                fast, single = (found["jets_per_second"][str(size)] for size in (NUM_JETS, 1))
-                if metric == "published":
-                    if name in published:
-                        axis.plot(fast, published[name], "o", color=colour(number), markersize=6)
-                        named[name] = (fast, published[name])
-                elif "seeds" in found:  # else not trained yet
-                    mean, error = mean_and_error(found["seeds"], metric)
-                    marker = "D" if name in SHIPPED else "o"
-                    axis.errorbar(fast, mean, error, fmt=marker, color=colour(number), markersize=6)
-                    axis.plot([single, fast], [mean, mean], color=colour(number), linewidth=0.8)
-                    axis.plot(single, mean, marker, color=colour(number), fillstyle="none", markersize=6)
-                    named[name] = (fast, mean)
-            axis.set(xscale="log", xlabel="jets/s, one thread", xlim=SPEEDS, title=title)
+        labels: list[dict[str, tuple[float, float]]] = []
+        for (metric, (ylabel, title)), axis in zip(titles.items(), panels, strict=True):
+            published = results["published"] if metric == "published" else None
+            labels.append(draw_points(axis, networks, metric, published))
+            axis.set(xscale="log", xlabel="jets/s, one thread", xlim=SPEEDS, ylabel=ylabel, title=title)
             axis.set_xticks(TICKS, [f"{speed:,}" for speed in TICKS])
-            for style, rates in ((":", "torch"), ("--", "its ONNX export")):
+            for rates, style in WEAVER_LINES.items():
                 best = max(results["weaver_part"][rates].values())
-                axis.axvline(best, color="grey", linestyle=style, linewidth=1)
+                axis.axvline(best, color="grey", linestyle=style, linewidth=1, zorder=0)
             if metric == "mean_rejection":
                 axis.set_yscale("log")
                 axis.set_yticks(REJECTIONS, [f"{rejection:,}" for rejection in REJECTIONS])
             axis.minorticks_off()
+        figure.legend(handles=legend(), loc="outside lower center", ncols=5)
         figure.draw_without_rendering()  # places the panels
         for axis, named in zip(panels, labels, strict=True):
             write_labels(axis, named)
         figure.savefig(path)
+
+
+def draw_points(
+    axis: Any, networks: Mapping[str, Any], metric: str, published: Mapping[str, float] | None
+) -> dict[str, tuple[float, float]]:
+    """Draw the networks that have a metric; return name -> point to label."""
+    from partt.pages.style import colour
+
+    named = {}
+    for number, (name, found) in enumerate(networks.items()):
+        fast, single = (found["jets_per_second"][str(size)] for size in (NUM_JETS, 1))
+        if published is not None:
+            mean, error = published.get(name), 0.0
+        else:  # not all are trained yet
+            mean, error = mean_and_error(found["seeds"], metric) if "seeds" in found else (None, 0.0)
+        if mean is None:
+            continue
+        marker = "D" if name in SHIPPED else "o"
+        axis.errorbar(fast, mean, error or None, fmt=marker, color=colour(number), markersize=6)
+        if published is None:
+            axis.plot([single, fast], [mean, mean], color=colour(number), linewidth=0.8)
+            axis.plot(single, mean, marker, color=colour(number), fillstyle="none", markersize=6)
+        named[name] = (fast, mean)
+    return named
+
+
+def legend() -> list[Any]:
+    """Return what markers and lines mean."""
+    from matplotlib.lines import Line2D
+
+    point: dict[str, Any] = {"color": "black", "linestyle": "none", "markersize": 6}
+    return [
+        Line2D([], [], marker="o", label=f"batches of {NUM_JETS}", **point),
+        Line2D([], [], marker="o", fillstyle="none", label="jet by jet", **point),
+        Line2D([], [], marker="D", label="trained on more jets", **point),
+        *(
+            Line2D([], [], color="grey", linestyle=style, label=f"weaver-core's ParT, {rates}")
+            for rates, style in WEAVER_LINES.items()
+        ),
+    ]
 
 
 def mean_and_error(seeds: list[dict[str, float]], metric: str) -> tuple[float, float]:
@@ -415,17 +447,36 @@ def mean_and_error(seeds: list[dict[str, float]], metric: str) -> tuple[float, f
 
 
 def write_labels(axis: Any, labels: Mapping[str, tuple[float, float]]) -> None:
-    """Write names to the upper right of points; one that would touch a higher one moves down."""
+    """Write names beside points, each at the corner where it touches the fewest other names and points."""
+    from matplotlib.patheffects import withStroke
+
     points = {name: axis.transData.transform(point) for name, point in labels.items()}
-    written: list[tuple[float, float, float]] = []  # left, right, height
+    taken = {name: (x - DOT, y - DOT, x + DOT, y + DOT) for name, (x, y) in points.items()}
     for name, (x, y) in sorted(points.items(), key=lambda item: -item[1][1]):
-        left, right, height = x + 9, x + 9 + LETTER * len(name), y + 5
-        for other_left, other_right, other in written:
-            if left < other_right and other_left < right and height > other - LINE:
-                height = other - LINE
-        written.append((left, right, height))
-        where = ((left - x) * 72 / axis.figure.dpi, (height - y) * 72 / axis.figure.dpi)
-        axis.annotate(name, labels[name], xytext=where, textcoords="offset points", fontsize=9)
+        boxes = {}
+        for right, up in CORNERS:
+            left = x + DOT if right else x - DOT - LETTER * len(name)
+            bottom = y if up else y - LINE
+            boxes[right, up] = (left, bottom, left + LETTER * len(name), bottom + LINE)
+        others = [box for other, box in taken.items() if other != name]
+        touched = {corner: sum(overlap(box, other) for other in others) for corner, box in boxes.items()}
+        right, up = min(touched, key=lambda corner: touched[corner])
+        taken[f"name of {name}"] = boxes[right, up]
+        text = axis.annotate(
+            name,
+            labels[name],
+            xytext=(6 if right else -6, 2 if up else -2),
+            textcoords="offset points",
+            ha="left" if right else "right",
+            va="bottom" if up else "top",
+            fontsize=10,
+        )
+        text.set_path_effects([withStroke(linewidth=2, foreground="white")])  # lines may pass behind it
+
+
+def overlap(one: Box, other: Box) -> bool:
+    """Tell whether two boxes overlap."""
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def main() -> None:

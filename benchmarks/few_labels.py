@@ -23,11 +23,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
 import yaml
-from matplotlib.ticker import NullLocator, ScalarFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 from sklearn.linear_model import LogisticRegression
 
 import partt
@@ -41,6 +41,7 @@ from partt.data.reading.jet_source import open_source
 from partt.data.variables import file_branches, names_for
 from partt.jet_inputs import JetInputs
 from partt.model.registry import build_network
+from partt.pages.style import MARKERS, colour, house_style
 from partt.tagger.loading import load_torch_tagger
 from partt.training.objectives.classification import area_under_curve
 from partt.training.objectives.jet_observables import observables
@@ -371,22 +372,23 @@ def print_tables(rows: Sequence[dict[str, Any]]) -> None:
 def draw_figure(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw accuracy and AUC against the number of labels."""
     found = summary(rows, "curve")
-    figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    for panel, metric, title in zip(panels, ("accuracy", "auc"), ("accuracy", "AUC"), strict=True):
-        for method, by_size in found.items():
-            sizes = sorted(by_size)
-            means = [by_size[size][metric].mean() for size in sizes]
-            spreads = [
-                by_size[size][metric].std(ddof=1) if len(by_size[size][metric]) > 1 else 0 for size in sizes
-            ]
-            panel.errorbar(sizes, means, spreads, marker="o", markersize=4, capsize=3, label=method)
-        panel.set(xscale="log", xlabel="jets with labels", ylabel=f"{title}, five classes")
-        panel.set_xticks(list(LABELLED))
-        panel.xaxis.set_major_formatter(ScalarFormatter())
-        panel.xaxis.set_minor_locator(NullLocator())
-        panel.grid(alpha=0.3)
-    panels[0].legend(frameon=False)
-    figure.savefig(path, dpi=120)
+    with house_style():
+        figure = Figure(figsize=(10, 4.6), dpi=120, layout="constrained")
+        panels = figure.subplots(1, 2)
+        for panel, metric, title in zip(panels, ("accuracy", "auc"), ("accuracy", "AUC"), strict=True):
+            for number, (method, by_size) in enumerate(found.items()):
+                sizes = sorted(by_size)
+                values = [by_size[size][metric] for size in sizes]
+                means = [draws.mean() for draws in values]
+                spreads = [draws.std(ddof=1) if len(draws) > 1 else 0 for draws in values]
+                style = {"marker": MARKERS[number], "color": colour(number), "label": method}
+                panel.errorbar(sizes, means, spreads, markersize=5, capsize=3, **style)
+            panel.set(xscale="log", xlabel="labelled jets", ylabel=title)
+            panel.set_title("five classes; bars: spread of the draws")
+            panel.set_xticks(list(LABELLED), [f"{size:,}" for size in LABELLED])
+            panel.xaxis.set_minor_locator(NullLocator())
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+        figure.savefig(path)
 
 
 def main() -> None:

@@ -365,7 +365,7 @@ def _check_jets(config: DataConfig, report: CheckReport) -> None:
     if report.first_bad_jet is not None:
         report.error(
             report.first_bad_jet,
-            f"an input is infinite or a momentum is not finite ({report.num_bad_jets} such jets); correct "
+            f"an input is infinite or a momentum is not finite ({report.num_bad_jets} in all); correct "
             "the branch, keep these jets out with `selection`, or train with --on-bad-jet drop",
         )
     for classes in report.particle_classes.values():

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from partt.checking.findings import CheckReport, ValueSummary
 from partt.data.jagged import Jagged
 from partt.data.jet_batch import JetBatch
+from partt.data.training_domain import BEAM_ENERGY
 from partt.data.variables import Variables
 
-BEAM_ENERGY = 7000.0  # GeV: no jet of the LHC has more, so a larger median pT is in MeV
 SOFTEST_JET = 2.0  # GeV: a smaller median pT is in TeV
 FINEST_ERROR = 0.007  # mm: no tracker resolves impact parameters better, so a smaller median error is in cm
 IMPACT_ERROR = re.compile(r"(d0|dz|dxy|ip).*err", re.IGNORECASE)

@@ -23,14 +23,14 @@ EPILOG = """\
 examples:
   partt evaluate 'scores/*.root' --out report
   partt evaluate part.root --compare ParticleNet=particlenet.root --published --out report
-  partt evaluate seed1.root seed2.root seed3.root --name ParT --out report     (same jets: seeds)
+  partt evaluate seed1.root seed2.root seed3.root --name ParT --out report     # same jets: seeds
   partt evaluate scores.root --signal Hbb Hcc --background QCD:0.9,Zqq:0.1 --out report
   partt evaluate scores.root --working-points eps_s=0.5,0.8 eps_b=0.01 --bins jet_pt=500,750,1000 --out report
   partt evaluate masses.root --baseline mass_factor=jet_sdmass --bins jet_pt=500,750,1000 --out report
 
 The folder gets report.html (one file, works offline), figures as PDF and PNG, table.md, table.tex,
-metrics.csv, metrics.json, working_points.json and efficiencies.json (for correctionlib); of
-regressions regressions.md, regressions.tex and regressions.csv.
+metrics.csv, metrics.json, working_points.json and efficiencies.json (for correctionlib);
+for regressions also regressions.md, regressions.tex and regressions.csv.
 Definitions: docs/reference/evaluation.md.
 """
 

@@ -12,8 +12,8 @@ SHOWN = 12  # of the inputs that matter most
 EPILOG = """\
 examples:
   partt explain jetclass-200k 'jets/*.root' --out explanation
-  partt explain runs/first 'test/*.root'                       (to runs/first/explanation)
-  partt explain tagger.onnx 'jets/*.root' --out explanation    (permutation importance only)
+  partt explain runs/first 'test/*.root'                       # to runs/first/explanation
+  partt explain tagger.onnx 'jets/*.root' --out explanation    # permutation importance only
   partt explain runs/first 'test/*.root' --selection 'jet_pt > 700' --group 'angles=part_deta,part_dphi'
 
 The folder gets explanation.html (one file, works offline), explanation.json with every number, and figures

@@ -26,7 +26,9 @@ examples:
 raw: one input per branch that the data config needs (jets x particles, or jets), and num_particles (jets);
 one output score_<class> (jets) per class, and the predictions of regressions, named like the columns of
 `partt predict`. Formulas, standardisation and pair features are inside.
+
 standardised: weaver-core's interface (pf_features, pf_vectors, pf_mask -> softmax), with preprocess.json.
+
 The file is written only if its scores equal those of torch; docs/how-to/deploy.md shows how to run it.
 """
 

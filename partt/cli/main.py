@@ -5,6 +5,7 @@ import importlib
 import re
 import shlex
 import sys
+import textwrap
 from collections.abc import Sequence
 from functools import partial
 
@@ -87,21 +88,36 @@ def _refuse_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> None
         parser.error(f"unexpected argument {' '.join(words)}")
     usage = parser.format_usage()
     known = re.findall(r"--[\w-]+", usage)
-    named = ", ".join(flag + did_you_mean(flag, known, cutoff=0.8) for flag in flags)
-    hints = [OF_RECIPE, FROM_WEAVER] if "RECIPE" in usage else [FROM_WEAVER]
+    meant = [did_you_mean(flag, known, cutoff=0.8) for flag in flags]
+    named = ", ".join(map("".join, zip(flags, meant, strict=True)))
+    if all(meant):
+        hints = []
+    elif "RECIPE" in usage:
+        hints = [OF_RECIPE, FROM_WEAVER]
+    else:
+        hints = [FROM_WEAVER] if "TAGGER" in usage else [f"see `{parser.prog} --help`"]
     parser.error("; ".join([f"no option {named}", *hints]))
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Wraps paragraphs; those with indented lines, such as examples, stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        wrap = partial(textwrap.fill, width=width, break_long_words=False, break_on_hyphens=False)
+        wrapped = (each if "\n " in each else wrap(each) for each in text.strip().split("\n\n"))
+        return textwrap.indent("\n\n".join(wrapped), indent) + "\n"
 
 
 def _build_parser(verb: str | None) -> argparse.ArgumentParser:
     """Build the parser; only the module of the given verb is imported, so that help stays fast."""
-    raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
-        prog="partt", description=partt.__doc__, epilog=EXAMPLES, formatter_class=raw
+        prog="partt", description=partt.__doc__, epilog=EXAMPLES, formatter_class=_HelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"partt {partt.__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for name, summary in VERBS.items():
-        subparser = verbs.add_parser(name, help=summary, description=summary, formatter_class=raw)
+        text = f"{summary[0].upper()}{summary[1:]}."
+        subparser = verbs.add_parser(name, help=summary, description=text, formatter_class=_HelpFormatter)
         subparser.add_argument("--debug", action="store_true", help="show the traceback of an error")
         if name == verb:
             module = importlib.import_module(f"partt.cli.{name.replace('-', '_')}")

@@ -32,7 +32,7 @@ examples:
   partt predict --tagger runs/first 'jets/*.root' --out scores --discriminant Hbb_vs_QCD --keep 'jet_*'
   partt predict --tagger tagger.safetensors root://host//store/jets_0.root --out scores.parquet
   partt predict --tagger tagger.safetensors 'jets/*.root' --out scores --scheduler tcp://host:8786
-  partt predict --tagger runs/a runs/b runs/c 'jets/*.root' --out scores     (an ensemble)
+  partt predict --tagger runs/a runs/b runs/c 'jets/*.root' --out scores     # an ensemble
   partt predict --engine onnx --tagger tagger.onnx 'jets/*.root' --out scores
 
 Every entry of an input is a row of its output, in the same order; jets that are not selected, or whose inputs
@@ -207,11 +207,11 @@ def _print(result: "PredictResult", console: "Console") -> None:
     for column in result.left_out:
         _line(console, f"not in the outputs: {column}")
     if result.outside:
-        console.print("[yellow]warning[/] these jets leave the training domain of the tagger:")
+        console.print("[yellow]warning[/] many jets are outside the training domain of the tagger:")
         for text in result.outside[:MAX_WARNINGS]:
             _line(console, f"  {text}")
         rest = len(result.outside) - MAX_WARNINGS
-        others = f"{rest} more variables do, too; " if rest > 0 else ""
+        others = f"and {rest} more variables; " if rest > 0 else ""
         _line(console, f"  {others}`partt check --for TAGGER FILES` compares all variables")
     if result.stopped:
         _line(console, f"{result.folder}: run the same command to make the remaining outputs")

@@ -13,7 +13,7 @@ from partt.simulation.processes import LABELS
 EPILOG = """\
 examples:
   partt simulate --out jets --jets 10000 --workers 2
-  partt simulate --out jets --jets 20000 --workers 2        (adds jets)
+  partt simulate --out jets --jets 20000 --workers 2        # adds jets
   partt simulate --out study --jets 5000 --classes Hbb QCD --card my_detector.yaml
   partt simulate --out jets --jets 100000 --split train=0.8,val=0.1,test=0.1
   partt simulate --out masses --jets 5000 --classes Hbb Wqq --mass-range 30:250 --extra vertices generator
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--extra", nargs="+", choices=list(EXTRAS), default=(), metavar="EXTRA",
                         help=f"also write branches that JetClass does not have: {extras}")  # fmt: skip
     parser.add_argument("--mass-range", type=_masses, metavar="LOW:HIGH",
-                        help="masses of H, W and Z in GeV, like 30:250 (default: measured)")  # fmt: skip
+                        help="masses of H, W and Z in GeV, like 30:250 (default: as measured)")  # fmt: skip
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--workers", type=few_positive, default=1, metavar="N", help="local processes (default: 1)"

@@ -32,7 +32,7 @@ class _LastingStream(io.TextIOWrapper):
 
 
 class _LastingErrors(_LastingStream):
-    """Standard error, which outlasts a full disk, too: progress and messages are no reason to end a job."""
+    """Standard error, which also outlasts a full disk: a job must not end because of its messages."""
 
     def _lasting(self, work: Callable[[], _Result]) -> _Result | None:
         with suppress(OSError):

@@ -69,7 +69,7 @@ def _opener(dataset_format: DatasetFormat, asked: InputMap | str | None, tree: s
     if dataset_format == "events":
         input_map = asked_input_map(asked)
         if not isinstance(input_map, InputMap):
-            raise ConfigError("events need an input map: --input pfnano-ak8, or that of a YAML file")
+            raise ConfigError("events need an input map: --input pfnano-ak8, or --input MAP.yaml")
         return partial(open_events, input_map=input_map, tree=tree)
     if asked is not None or tree is not None:
         raise ConfigError(f"--input and --tree are for events, not for {dataset_format}")

@@ -96,7 +96,8 @@ def _find(paths: Sequence[FieldPath], branches: Mapping[str, str]) -> dict[str, 
     """Return the path of each branch; a path whose parts join to the whole name is preferred."""
     found: dict[str, FieldPath] = {}
     known = ["_".join(path[start:]) for path in paths for start in range(len(path))]
-    missing = [f"{name}{did_you_mean(name, known)}" for name in branches.values() if name not in known]
+    unused = [name for name in known if name not in branches.values()]
+    missing = [f"{name}{did_you_mean(name, unused)}" for name in branches.values() if name not in known]
     if missing:
         raise DataError(f"the events lack fields that the tagger's data config needs: {', '.join(missing)}")
     for name, branch in branches.items():

@@ -4,7 +4,7 @@ The only module that knows of events. A file of events is an `EventFile`, a File
 of jets and whose entries are events; every jet has the number of its event.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -41,10 +41,10 @@ class EventFile(FileInfo):
     per_event: frozenset[str]  # branches with one value per event
     counter: str  # a branch with one value per jet
 
-    def hint(self, name: str) -> str:
+    def hint(self, name: str, others: Collection[str] = ()) -> str:
         """Say which branches of the file a variable of the map needs, and what is missing."""
         if name not in self.input_map.variables:
-            return super().hint(name)
+            return super().hint(name, others)
         missing = sorted(_raw_names(self.input_map, [name]) - self.in_file.keys())
         nearest = [f"{text}{did_you_mean(text, list(self.in_file))}" for text in missing]
         return f" (which the input map makes from {', '.join(nearest)})"
@@ -242,7 +242,7 @@ class _Formulas(Mapping[str, Column]):
             self._rows[prefix] = (column.offsets, *arranged(column.offsets, kept, by))
         offsets, rows, new_offsets = self._rows[prefix]
         if not np.array_equal(offsets, column.offsets):
-            raise DataError(f"{name} has other numbers of particles than the other variables {prefix}_*")
+            raise DataError(f"{name} has different numbers of particles from the other variables {prefix}_*")
         return Jagged(column.contents[rows], new_offsets)
 
     def _of_list(self, text: str | None, column: Jagged, name: str) -> npt.NDArray[np.generic] | None:

@@ -172,7 +172,7 @@ def _jet_block(group: InputGroup, variables: Variables, layout: _Layout, dtype: 
             raise DataError(
                 f"{variables.url}, entry {variables.entries[jet]}: {variable.name} has {longest} values, but "
                 f"the input group {group.name} has one per jet, because its length is null; write "
-                f"`length: {longest}` for up to so many values, or `length: 1` for the first one"
+                f"`length: {longest}` for up to {longest} values, or `length: 1` for the first one"
             )
         filled = np.flatnonzero(column.lengths)
         values = np.empty(len(filled), dtype=dtype)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # evaluation, which reads counts of jets outside, does withou
 QUANTILES = (0.0, 0.001, 0.01, 0.16, 0.5, 0.84, 0.99, 0.999, 1.0)
 LOW, MEDIAN, HIGH = 1, 4, 7  # positions of 0.1 %, 50 % and 99.9 %
 JET_PT, JET_ETA, JET_MASS = "jet pT", "jet eta", "jet mass"  # of the sum of the particles
+BEAM_ENERGY = 7000.0  # GeV: no jet of the LHC has more, so a larger pT is in MeV
 FEW = 0.05  # a larger fraction outside of 99.8 % of the training values is worth a warning
 
 Quantiles = Annotated[list[float], Field(min_length=len(QUANTILES), max_length=len(QUANTILES))]
@@ -105,10 +106,11 @@ def warnings_of(domain: Domain, counts: Mapping[str, Excess]) -> list[str]:
 
 def _warning(name: str, found: Excess, quantiles: list[float]) -> str:
     what = "jets" if name in {JET_PT, JET_ETA, JET_MASS} else "values"
+    in_mev = name == JET_PT and found.smallest > BEAM_ENERGY > quantiles[HIGH]
     return (
-        f"{name}: {found.fraction:.1%} of {found.num_values:,} {what} are outside of {quantiles[LOW]:.4g} to "
-        f"{quantiles[HIGH]:.4g}, which holds 99.8 % of the training (here {found.smallest:.4g} to "
-        f"{found.largest:.4g})"
+        f"{name}: {100 * found.fraction:.1f} % of {found.num_values:,} {what} are outside "
+        f"{quantiles[LOW]:.4g} to {quantiles[HIGH]:.4g}, the range of 99.8 % of the training {what} (here "
+        f"{found.smallest:.4g} to {found.largest:.4g}{'; these look like MeV' if in_mev else ''})"
     )
 
 

@@ -20,7 +20,7 @@ Entries = npt.NDArray[np.int64]
 
 MAX_CLASSES = 10_000
 SCAN_STEP = 500_000  # entries to read at once, if only a few values per jet are needed
-WITHOUT_LABELS = "; masked_particles and --teacher learn without labels, and `check --for predict` needs none"
+WITHOUT_LABELS = "jets without labels are for predict, masked_particles and --teacher; otherwise "
 
 
 class Variables(Mapping[str, Column]):
@@ -94,14 +94,15 @@ def names_for_index(config: DataConfig, purpose: Purpose, *, with_labels: bool =
 
 def require_branches(config: DataConfig, names: Iterable[str], file: FileInfo) -> None:
     """Raise an error if a file lacks branches that the given variables need."""
-    missing = missing_branches(config, names, file)
+    needed = file_branches(config, names)
+    missing = sorted(needed - set(file.branches))
     if missing:
-        nearest = [f"{name}{file.hint(name)}" for name in missing]
-        without_labels = set(missing) == file_branches(config, config.label_variables)
+        nearest = [f"{name}{file.hint(name, others=needed)}" for name in missing]
+        only_labels = file_branches(config, config.label_variables).issuperset(missing)
         raise DataError(
-            f"{file.where} lacks branches that the data config needs: {', '.join(nearest)}; correct the "
-            "names in the config, map them with branch_magic, or read files of events with --input"
-            f"{WITHOUT_LABELS if without_labels else ''}"
+            f"{file.where} lacks branches that the data config needs: {', '.join(nearest)}; "
+            f"{WITHOUT_LABELS if only_labels else ''}correct the names in the config, map them with "
+            "branch_magic, or read files of events with --input"
         )
 
 
@@ -181,8 +182,8 @@ def labels_of(config: DataConfig, variables: Variables, *, strict: bool = True) 
         found = ", ".join(f"{name} = {value:g}" for name, value in values.items() if value != 0)
         raise DataError(
             f"{variables.url}, entry {variables.entries[jet]}: exactly one label must be 1 and the others 0, "
-            f"but {found or 'none is set'} ({int(wrong.sum())} such jets in {len(wrong)}); correct the "
-            "labels, or exclude these jets with `selection`"
+            f"but {found or 'none is set'} ({int(wrong.sum())} of {len(wrong)} jets read together); "
+            "correct the labels, or exclude these jets with `selection`"
         )
     return np.where(wrong, -1, flags.argmax(axis=1))
 

@@ -21,7 +21,7 @@ def _plain_name(name: str) -> str:
 
 def _web_address(address: str) -> str:
     if not address.startswith(("https://", "http://")) or not address.endswith("/"):
-        raise ValueError("must be a web address that ends in /, to which names are added")
+        raise ValueError("must be a web address that ends in /: names of files follow it")
     return address
 
 

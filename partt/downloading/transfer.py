@@ -55,8 +55,8 @@ def fetch(url: str, path: Path, size: int | None, checksum: str, progress: Calla
             return
         path.unlink(missing_ok=True)
     raise DataError(
-        f"{url}: the checksum is {found}, published is {checksum}: damaged on its way twice, or not the "
-        "published file"
+        f"{url}: the checksum is {found}, not {checksum} as published: damaged in two downloads, or another "
+        "file"
     )
 
 
@@ -180,7 +180,7 @@ def _receive(url: str, file: PartialFile, size: int | None, progress: Callable[[
     total = answer.total if size is None else size
     if answer.total not in {None, total}:
         answer.response.close()
-        raise DataError(f"{url}: the server has {answer.total} bytes, {size} are published: another file?")
+        raise DataError(f"{url}: the file on the server has {answer.total} bytes, not {size} as published")
     for piece in _pieces(url, answer):
         file.append(piece)
         progress(file.size)

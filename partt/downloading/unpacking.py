@@ -53,7 +53,7 @@ def _checked_members(tar: tarfile.TarFile, archive: Path) -> dict[str, tarfile.T
         if member.isdir():
             continue
         if not member.isreg() or member.issparse():
-            raise DataError(f"{archive}: {member.name!r} is no plain file; nothing is unpacked")
+            raise DataError(f"{archive}: {member.name!r} is not a regular file; nothing is unpacked")
         if path.name in members:
             raise DataError(f"{archive}: {member.name!r} has the name of another file; nothing is unpacked")
         members[path.name] = member

@@ -90,7 +90,7 @@ class CoverageRow:
 
     @property
     def title(self) -> str:
-        """What it is."""
+        """Its name for readers."""
         return {
             "below": f"true value below the {100 * self.expected:g} % quantile",
             "inside": f"true value inside the {100 * self.expected:.3g} % interval",

@@ -48,7 +48,7 @@ def show(
     found = tagger_to_explain(tagger, network_file)
     config = found.data_config
     if config.momenta is None:
-        raise ConfigError("the data config has no four-momenta, so particles have no place in a picture")
+        raise ConfigError("the data config has no four-momenta, so the particles cannot be drawn")
     with sharing_threads() as each:
         jets = read_entries(
             found,

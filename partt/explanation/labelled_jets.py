@@ -72,7 +72,7 @@ def tagger_to_explain(tagger: str | Path | Tagger, network_file: str | Path | No
     found = tagger if isinstance(tagger, Tagger) else load_tagger(tagger, network_file=network_file)
     found.require_predictions()
     if not found.class_names:
-        raise ConfigError("explanations are of scores of classes; this tagger has regressions only")
+        raise ConfigError("only scores of classes can be explained; this tagger has regressions only")
     if found.num_networks > 1:
         raise ConfigError(f"{found.network_name}: its members may have different inputs; give one of them")
     return found
@@ -126,7 +126,7 @@ def read_entries(
     config = tagger.data_config
     found, _ = open_files(expand_files([argument]), config, tagger.require, BadFilePolicy())
     if len(found) != 1:
-        raise ConfigError(f"{argument}: {len(found)} files; jets are shown of one file")
+        raise ConfigError(f"{argument}: {len(found)} files; give only one")
     ((_, info),) = found
     extra = set(further(info))
     with_labels = not missing_branches(config, config.label_variables, info)
@@ -137,7 +137,7 @@ def read_entries(
     names |= set(formula.names if formula else ())
     for entry in entries:
         if entry >= info.num_entries:
-            raise DataError(f"{info.where} has no entry {entry}: it has {info.num_entries:,}, from 0")
+            raise DataError(f"{info.where} has no entry {entry}: it has {info.num_entries:,}, counted from 0")
     ranges = [(entry, entry + 1) for entry in entries] or info.chunks
     parts: list[LabelledJets] = []
     for start, stop in ranges:

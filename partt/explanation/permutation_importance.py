@@ -95,7 +95,7 @@ def shuffled(variables: Variables, columns: Sequence[str], random: np.random.Gen
 def without_soft(config: DataConfig, variables: Variables, min_pt: float) -> Variables:
     """Return jets without the particles of the main collection below a pT."""
     if config.momenta is None:
-        raise ValueError("without four-momenta, nobody knows which particles are soft")
+        raise ValueError("without four-momenta it is not known which particles are soft")
     px, py = (variables[variable.name] for variable in config.momenta.variables[:2])
     if not isinstance(px, Jagged) or not isinstance(py, Jagged):
         raise TypeError("four-momenta need one value for each particle")

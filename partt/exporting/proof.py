@@ -72,7 +72,7 @@ def largest_differences(tagger: TorchTagger, inputs: InputKind, session: Any) ->
 
 
 def _hint(tagger: TorchTagger, inputs: InputKind) -> str:
-    """Say what helps where formulas compute momenta: masses of almost parallel particles are all rounding."""
+    """Say what helps if formulas compute momenta: rounding dominates masses of almost parallel particles."""
     config = tagger.data_config
     momenta = [group.momenta for group in config.collections.values() if group.momenta]
     computed = [item.name for group in momenta for item in group.variables if item.name in config.formulas]

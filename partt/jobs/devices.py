@@ -17,7 +17,7 @@ _TURNS = threading.Semaphore(2)  # a GPU computes one batch while the host prepa
 def choose_device(name: str, local_rank: int | None = None) -> torch.device:
     """Return the device that --device names; auto: a GPU if there is one (of each local process its own)."""
     if name.startswith("cuda:") and local_rank is not None:
-        raise ConfigError(f"--device {name}: of several processes each uses its own GPU; give cuda or auto")
+        raise ConfigError(f"--device {name}: each of several processes uses its own GPU; give cuda or auto")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and local_rank is not None:
@@ -40,7 +40,7 @@ def turn_on(device: torch.device) -> AbstractContextManager[Any]:
 
 @contextmanager
 def memory_errors_explained(advice: str) -> Iterator[None]:
-    """Turn torch's error about a GPU without memory into one that says what to do."""
+    """Turn torch's error about a full GPU into one that says what to do."""
     try:
         yield
     except torch.OutOfMemoryError as error:

@@ -70,7 +70,7 @@ def wait_for_lock(descriptor: int, folder: Path, *, shared: bool = False) -> Non
                 return
             time.sleep(0.05)
         raise OutputError(
-            f"another process, like `partt simulate` or `partt download`, keeps {folder} to itself; wait for "
+            f"another process, like `partt simulate` or `partt download`, is writing to {folder}; wait for "
             "it, or choose another --out"
         )
 

@@ -19,7 +19,9 @@ def read_metrics(path: str | Path, kind: str | None = None) -> list[dict[str, An
         if path.exists() and not path.is_file():
             raise DataError(f"cannot read {path}: not a regular file; is this a run folder?")
         if path.stat().st_size > MAX_BYTES:
-            raise DataError(f"cannot read {path}: over {MAX_BYTES:,} bytes; this is no log of a training")
+            raise DataError(
+                f"cannot read {path}: more than {MAX_BYTES:,} bytes; this is not the log of a training"
+            )
         texts = path.read_bytes().splitlines()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}; is this a run folder?") from error

@@ -98,7 +98,7 @@ def jet_of_row(offsets: Tensor, num_rows: int | None = None) -> Tensor:
 
 
 def sum_over_jets(x: Tensor, offsets: Tensor) -> Tensor:
-    """Return the sum (B, ...) over each jet's rows of x (T, ...), in float32 if x is in bfloat16."""
+    """Return the sums (B, ...) of the rows of x (T, ...) over each jet, in float32 if x is in bfloat16."""
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     sums = torch.zeros(len(offsets) - 1, *x.shape[1:], dtype=x.dtype, device=x.device)
     return sums.index_add(0, jet_of_row(offsets, len(x)), x)

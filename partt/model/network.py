@@ -49,7 +49,7 @@ class Backbone(nn.Module, ABC):
     no_weight_decay: ClassVar[frozenset[str]] = frozenset()
     """parameters that never decay, beside the one-dimensional ones"""
     learned_with: ClassVar[tuple[str, ...]] = ()
-    """settings that change what weights mean, but not their shapes: fine-tuning takes them from the tagger"""
+    """settings that change the meaning of weights, but not their shapes: fine-tuning keeps the tagger's"""
 
     def __init__(self, config: Record, width: int, head: HeadConfig | None = None) -> None:
         super().__init__()

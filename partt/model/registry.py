@@ -139,4 +139,4 @@ def build_network(
     except (ParttError, MemoryError):
         raise
     except Exception as error:  # settings that are valid by themselves, but do not fit together
-        raise ConfigError(f"network {name}: it cannot be built: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"network {name} cannot be built: {' '.join(str(error).split())}") from error

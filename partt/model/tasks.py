@@ -135,7 +135,7 @@ def classes_task(num_classes: int) -> Task:
 
 
 def fault_of(tasks: "Sequence[Task]", num_classes: int) -> str | None:
-    """Say why tasks of a foreign file cannot be those of a tagger with these classes; None if they can."""
+    """Say why the tasks in a file do not suit a tagger with these classes; None if they do."""
     names = [task.name for task in tasks]
     for task in tasks:
         fits = (task.kind == CLASSES) == (task.name == CLASSES) and names.count(task.name) == 1

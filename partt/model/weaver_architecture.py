@@ -118,7 +118,7 @@ def _recognise_particle_transformer(state: State) -> WeaverArchitecture:
         )
     gated, scaled = "blocks.0.fc1_g.weight" in state, "blocks.0.c_attn" in state
     if gated == scaled:
-        raise DataError("its blocks are of no version of weaver-core: 1 has c_attn, 2 and 3 have fc1_g")
+        raise DataError("its blocks match no version of weaver-core: 1 has c_attn, 2 and 3 have fc1_g")
     block: Block = "normformer"
     if gated:
         block = "swiglu" if "blocks.0.fc1.bias" in state else "swiglu_rms"

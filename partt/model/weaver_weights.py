@@ -179,7 +179,7 @@ def tell_dialect(weaver_state: Mapping[str, Tensor], given: Dialect | None) -> D
     if any(name.endswith("attn.in_proj_weight") for name in weaver_state):
         if given == "0.5":
             raise DataError(
-                "these weights are in the dialect 0.4: only weaver-core 0.4 writes attn.in_proj_weight"
+                "these weights are those of weaver-core 0.4: later versions write no attn.in_proj_weight"
             )
         return "0.4"
     if given is None and any(name.endswith("c_attn") for name in weaver_state):

@@ -37,7 +37,9 @@ def output_paths(urls: Sequence[str], out: Path, suffix: str) -> list[Path]:
         if os.path.realpath(path) in inputs:
             raise ConfigError(f"the scores would replace the input {path}; choose another --out")
         if paths.count(path) > 1:
-            raise ConfigError(f"two inputs would have the same output, {path}; run them with different --out")
+            raise ConfigError(
+                f"two inputs would have the same output, {path}; predict them separately, to different --out"
+            )
     return paths
 
 

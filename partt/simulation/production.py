@@ -125,7 +125,7 @@ def missing_files(production: Production, manifest: Manifest) -> list[FileTask]:
 
 
 def _refuse_foreign(path: Path, task: FileTask) -> None:
-    """Raise an error if there is anything but a file of this class that a killed process did not list yet."""
+    """Raise an error unless the file is missing, or one that a killed process made but did not list yet."""
     if not os.path.lexists(path):
         return
     if path.is_file() and not path.is_symlink():
@@ -151,7 +151,7 @@ def _check(production: Production) -> None:
         listed = ", ".join(production.labels)
         raise ConfigError(f"classes {listed}: give different ones of {', '.join(LABELS)}")
     if not (1 <= production.num_jets <= MAX_JETS and production.jets_per_file >= 1 and production.seed >= 0):
-        raise ConfigError(f"numbers of jets must be at least 1, at most {MAX_JETS}, the seed not negative")
+        raise ConfigError(f"numbers of jets must be from 1 to {MAX_JETS}, and the seed must not be negative")
     num_files = len(production.labels) * -(-production.num_jets // production.jets_per_file)
     if num_files > MAX_FILES:
         raise ConfigError(

@@ -66,7 +66,7 @@ class Ensemble(Tagger):
 
     @property
     def sha256(self) -> str:  # type: ignore[override]
-        """A hash of those of all members, in order; the same for a list and for a file of them."""
+        """A hash of the hashes of all members, in order: a list and a file of the same members share it."""
         return hashlib.sha256(" ".join(member.sha256 for member in self.members).encode()).hexdigest()
 
     @property

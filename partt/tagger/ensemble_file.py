@@ -28,7 +28,7 @@ MAX_MEMBERS = 100
 
 
 class _Member(Record):
-    """What a member is."""
+    """Description of a member."""
 
     network: str
     suffix: Literal[".safetensors", ".onnx"]
@@ -108,7 +108,7 @@ def read_ensemble(path: Path, network_file: NetworkFile | None = None) -> Ensemb
     if sorted(names) != sorted(tensors) or tensors_sha256(metadata[KEY], tensors) != metadata.get("sha256"):
         raise DataError(f"{path} is damaged: its contents do not match its header and sha256")
     if any(tensors[name].dtype != torch.uint8 or tensors[name].ndim != 1 for name in names):
-        raise DataError(f"{path} is damaged: its members are no files")
+        raise DataError(f"{path} is damaged: its members are not files")
     members = []
     for number, (name, described) in enumerate(zip(names, header.members, strict=True), 1):
         with tempfile.TemporaryDirectory() as folder:
@@ -120,7 +120,7 @@ def read_ensemble(path: Path, network_file: NetworkFile | None = None) -> Ensemb
                 text = str(error).replace(str(file), f"{path} (member {number})")
                 raise type(error)(text) from error
         if member.sha256 != described.sha256:
-            raise DataError(f"{path} is damaged: member {number} is not the one of its header")
+            raise DataError(f"{path} is damaged: member {number} is not the one in its header")
         members.append(member)
     return make_ensemble(members)
 

@@ -479,7 +479,7 @@ def _check_reference(path: Path, tagger: TorchTagger, expected: Mapping[str, Ten
         if head not in expected or expected[head].shape != values.shape:
             raise DataError(f"{path} is damaged: its reference outputs are missing or have the wrong shape")
         if not (expected[head].is_floating_point() and expected[head].isfinite().all()):
-            raise DataError(f"{path} is damaged: its reference outputs are no numbers, NaN or infinite")
+            raise DataError(f"{path} is damaged: its reference outputs are NaN, infinite, or not numbers")
         scale = float(expected[head].abs().max()) if expected[head].numel() else 0.0
         difference = float((values - expected[head]).abs().max()) if values.numel() else 0.0
         if not difference <= TOLERANCES[values.dtype] * scale:

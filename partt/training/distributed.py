@@ -85,7 +85,7 @@ def world_from_environment() -> World:
 def connected(world: World, device: torch.device) -> Iterator[None]:
     """Process group as a context manager: NCCL between GPUs, gloo otherwise; inside another, the same."""
     if device.type == "cuda" and device.index is not None:
-        torch.cuda.set_device(device)  # otherwise some of its work uses memory of the first GPU, too
+        torch.cuda.set_device(device)  # otherwise some work would also use memory of the first GPU
     if world.size == 1 or distributed.is_initialized():
         yield
         return
@@ -97,7 +97,9 @@ def connected(world: World, device: torch.device) -> Iterator[None]:
             timeout=TIMEOUT,
             world_size=world.size,
             rank=world.rank,
-            device_id=device if device.type == "cuda" else None,  # or barriers would guess it, and warn
+            device_id=device
+            if device.type == "cuda"
+            else None,  # otherwise barriers guess it, with a warning
         )
         yield  # after an error, do not wait for the other processes: whoever started them ends them
     except RuntimeError as error:

@@ -26,9 +26,9 @@ class InitialWeights:
     """Weights and buffers by name; the others of the network keep their random values."""
 
     tensors: dict[str, Tensor]
-    recipe: Recipe  # of the run, with the scales of targets and settings of the network that the tagger knows
+    recipe: Recipe  # of the run, with scales of targets and settings of the network from the tagger
     config: DataConfig  # of the run, with the tagger's standardisation
-    notices: tuple[str, ...]  # where those of the tagger and of the run differ
+    notices: tuple[str, ...]  # in which inputs and settings tagger and run differ
     heads: str  # which ones are kept, for people
     sha256: str  # of the tagger
 
@@ -85,7 +85,7 @@ def _with_scales_of(known: Sequence[Task], recipe: Recipe) -> Recipe:
 
 
 def _with_settings_of(network: Network, recipe: Recipe) -> tuple[Recipe, list[str]]:
-    """Return the recipe with the settings that a tagger's weights have learned with, and what differs."""
+    """Return the recipe with the settings that the tagger's weights were trained with, and notices."""
     if recipe.model.file is not None:  # whose settings only its code knows
         return recipe, []
     ours, theirs = recipe.model.network_config(), network.config

@@ -178,8 +178,8 @@ class MaskedParticlesChoice(Record):
     """of the loss of the particle types, which features such as part_charge and part_isMuon tell, relative to
     that of the other features"""
     observables_weight: NonNegativeFloat = 10.0
-    """of the loss of the observables of the whole jet (mass, energy correlations, ...), which its embedding
-    must give, too; 0: they are not learned"""
+    """of the loss of the observables of the whole jet (mass, energy correlations, ...), read from its
+    embedding; 0: they are not learned"""
     scales: Mapping[str, PositiveFloat] | None = None
     """feature -> number that it is divided by; null: standard deviations of some training jets"""
     decoder: DecoderChoice = DecoderChoice()

@@ -103,7 +103,7 @@ def locked_run_folder(path: str | Path) -> Iterator[RunFolder]:
             raise ConfigError(
                 f"another process is training in {path}; wait for it, or choose another folder with --out"
             )
-        is_file = S_ISREG(os.fstat(descriptor).st_mode)  # a pipe would be read for ever
+        is_file = S_ISREG(os.fstat(descriptor).st_mode)  # reading a pipe may never end
         if not is_file or not re.fullmatch(rb"(\S+ \d+\n)?", os.read(descriptor, 1000)):
             raise ConfigError(f"{folder.path / LOCK} is not partt's; move it, or choose another --out")
         os.ftruncate(descriptor, 0)

@@ -47,7 +47,7 @@ def train_seeds(
     """
     folder = Path(out) if out is not None else default_folder(recipe)
     if RunFolder(folder).definition.exists():
-        raise ConfigError(f"{folder} contains a single run; choose another --out for those of several seeds")
+        raise ConfigError(f"{folder} contains a single run; choose another --out for several seeds")
     world = world_from_environment()
     results: list[FitResult] = []
     note = report if report is not None and world.is_first else lambda _: None

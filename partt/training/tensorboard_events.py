@@ -1,11 +1,11 @@
 """TensorBoard's event files: numbers by name and step.
 
-TensorBoard's own writer is not used: protobuf, on which it stands, returns all free memory of the process to
-the system now and then (malloc_trim), and with it what training keeps for its tensors
+TensorBoard's own writer is not used: it needs protobuf, which now and then returns all free memory of the
+process to the system (malloc_trim), including what training keeps for its tensors
 (`partt.model.cpu.allocator`).
 
-A file is a row of records: length, checksum of it, event, checksum of it. An event is a protobuf message:
-fields, each with a key of its number and kind.
+A file is a list of events, each stored as length, checksum of the length, event, checksum of the event. An
+event is a protobuf message: a list of fields, each with a key made of its number and kind.
 """
 
 import os
@@ -24,12 +24,12 @@ _VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5  # kinds of fields
 _WALL_TIME, _STEP, _FILE_VERSION, _SUMMARY, _SESSION_LOG = 1, 2, 3, 5, 7  # fields of an event
 _VALUE = 1  # field of a summary, repeated
 _TAG, _SIMPLE_VALUE = 1, 2  # fields of a value
-_STATUS, _START = 1, 1  # field of a session log: what comes later in older files was lost
+_STATUS, _START = 1, 1  # field of a session log: later steps of older files do not count
 _CASTAGNOLI = 0x82F63B78  # polynomial of the checksum, reversed
 
 
 class TensorboardFile:
-    """A new file of events in a folder; TensorBoard hides what other files have from `first_step` on."""
+    """A new event file in a folder; TensorBoard ignores what older files have from `first_step` on."""
 
     def __init__(self, folder: Path, first_step: int) -> None:
         folder.mkdir(exist_ok=True)
@@ -71,7 +71,7 @@ def _key(number: int, kind: int) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Return seven bits a byte, the lowest first; the eighth says that more follow."""
+    """Return seven bits per byte, the lowest first; the eighth bit says that more bytes follow."""
     found = bytearray()
     while number > 0x7F:
         found.append(number & 0x7F | 0x80)
@@ -80,7 +80,7 @@ def _varint(number: int) -> bytes:
 
 
 def _masked_checksum(content: bytes) -> bytes:
-    """Return CRC-32C, rotated and shifted as the format wants it."""
+    """Return CRC-32C, rotated and shifted as the format requires."""
     table, checksum = _checksum_table(), 0xFFFFFFFF
     for byte in content:
         checksum = table[(checksum ^ byte) & 0xFF] ^ checksum >> 8

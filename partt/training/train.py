@@ -90,7 +90,9 @@ def train(
     if objective is None:
         config = with_class_names(recipe, config, train_files, reading, teacher)
     elif teacher is not None:
-        raise ConfigError("an objective of your own takes no teacher: it decides what is learned")
+        raise ConfigError(
+            "an objective of your own cannot have a teacher: the objective itself says what is learned"
+        )
     if init_from is None and file is None:  # whose code may load weights
         _check_nothing_frozen(recipe.fine_tuning)
     initial = None if init_from is None else weights_to_start_from(init_from, recipe, config, file, objective)

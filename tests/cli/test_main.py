@@ -22,6 +22,16 @@ def test_export_weaver_says_what_it_can_export(capsys):
     assert EXPORTED in shown
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_fits_the_terminal(verb, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit, match="0"):
+        main([verb, "--help"])
+    _, _, text = capsys.readouterr().out.partition("\n\n")
+    assert [line for line in text.splitlines() if len(line) > 80 and not line.startswith("  ")] == []
+    assert text[0].isupper()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -32,6 +42,8 @@ def test_export_weaver_says_what_it_can_export(capsys):
             "no option --treads (did you mean '--threads'?), --batch-size; keys of the recipe are set like --set",
         ),
         (["predict", "--data-test", "x"], "no option --data-test; docs/how-to/weaver.md"),
+        (["taggers", "--all"], "no option --all; see `partt taggers --help`"),
+        (["taggers", "--debgu"], "no option --debgu (did you mean '--debug'?)\n"),
     ],
 )
 def test_an_unknown_word_is_an_error_that_helps(words, message, capsys):

@@ -57,19 +57,23 @@ def test_the_tables_can_be_read(tmp_path, capsys):
 
 def test_broken_files_and_missing_branches_are_all_named(tmp_path, capsys):
     jets = make_jets(20)
-    del jets["part_dzerr"]
+    jets["part_dz_error"] = jets.pop("part_dzerr")
     write_table(tmp_path / "lacking.root", jets)
+    jets = make_jets(20)
+    del jets["label_QCD"]
+    write_table(tmp_path / "unlabelled.root", jets)
     (tmp_path / "page.root").write_text("<html><body>404</body></html>")
     whole = write_jets(tmp_path / "whole.root", 200)
     (tmp_path / "cut.root").write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
     code, report = check(capsys, "jetclass_full", f"{tmp_path}/*.root")
     errors = "\n".join(texts(report, "error"))
     assert code == 3
-    assert len(texts(report, "error")) == 3
+    assert len(texts(report, "error")) == 4
     assert "page.root: this is a web page (HTML), not a ROOT file" in errors
     assert "cut.root: the file is truncated" in errors
-    assert "lacking.root: tree 'tree' lacks branches that the data config needs: part_dzerr" in errors
-    assert "(did you mean" in errors
+    assert "lacking.root: tree 'tree' lacks branches that the data config needs: part_dzerr (did" in errors
+    assert "(did you mean 'part_dz_error'?); correct the names in the config" in errors
+    assert "needs: label_QCD; jets without labels are for predict, masked_particles and --teacher; " in errors
 
 
 def test_a_fault_of_several_files_is_one_line(tmp_path, capsys):
@@ -95,7 +99,7 @@ def test_deep_reads_everything(tmp_path, capsys):
     assert code == 3
     assert report["branches"]["part_deta"]["infinite"] == 1
     (error,) = texts(report, "error")
-    assert "a.root, entry 299: an input is infinite or a momentum is not finite (1 such jets)" in error
+    assert "a.root, entry 299: an input is infinite or a momentum is not finite (1 in all)" in error
 
 
 def test_values_and_lengths(tmp_path, capsys):

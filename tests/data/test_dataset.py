@@ -266,7 +266,7 @@ def test_wrong_labels(tmp_path, column, values, message):
     file = write_jets(tmp_path / "a.root", 9, ["QCD"], **{column: labels})
     with pytest.raises(DataError) as error:
         build_index(open_all([InputFile("", str(file))]))
-    assert str(error.value).startswith(f"{file}, {message} (1 such jets in 9)")
+    assert str(error.value).startswith(f"{file}, {message} (1 of 9 jets read together)")
     assert "`selection`" in str(error.value)
 
 
@@ -300,7 +300,7 @@ def test_training_needs_labels(tmp_path):
         DataError, match="a.root: tree 'tree' lacks branches that the data config needs: label_H4q"
     ) as raised:
         open_all([InputFile("", str(tmp_path / "a.root"))])
-    assert "masked_particles and --teacher learn without labels" in str(raised.value)
+    assert "jets without labels are for predict, masked_particles and --teacher" in str(raised.value)
     write_table(tmp_path / "b.root", {name: column for name, column in jets.items() if name != "part_px"})
     with pytest.raises(DataError, match="label_H4q.*part_px.*with --input$"):
         open_all([InputFile("", str(tmp_path / "b.root"))])
@@ -363,7 +363,8 @@ def test_infinite_values(tmp_path, branch, value, is_bad):
         ).all()
         assert len(batch.without_bad()) == 29
         with pytest.raises(
-            DataError, match=r"a.root, entry 11: an input of this jet is infinite.*\(1 such jets"
+            DataError,
+            match=r"a.root, entry 11: an input of this jet is infinite.*\(1 of \d+ jets read together",
         ):
             first_batches(open_all([file]), 1)
 

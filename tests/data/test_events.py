@@ -84,7 +84,11 @@ def test_no_events_and_fixed_sizes():
     [
         (
             lambda a: a[[name for name in a.fields if name != "part_px"]],
-            r"needs: part_px \(did you mean 'part_p[yz]'\?\)",
+            "needs: part_px$",  # part_py is not meant: it is needed itself
+        ),
+        (
+            lambda a: ak.with_field(a[[name for name in a.fields if name != "part_px"]], a.part_px, "pf_px"),
+            r"needs: part_px \(did you mean 'pf_px'\?\)$",
         ),
         (lambda a: a.part_px, "must be an awkward array of records"),
         (

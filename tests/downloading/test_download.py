@@ -277,7 +277,7 @@ def test_a_damaged_file_is_fetched_once_more(server, dataset, out):
     shutil.rmtree(out)
     server.always = answer(spoil=True)
     with pytest.raises(
-        DataError, match="the checksum is md5:.*, published is md5:.*damaged on its way twice"
+        DataError, match="the checksum is md5:.*, not md5:.* as published: damaged in two downloads"
     ):
         partt.download(dataset, out)
     assert names(out) == []

@@ -231,9 +231,9 @@ def test_show_draws_jets_and_names_what_is_wrong(tmp_path, jets, capsys, monkeyp
     assert main(["show", "small.safetensors", jets, "--entry", "7"]) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert main(["show", "small.safetensors", jets, "--entry", "130"]) == 3
-    assert "has no entry 130: it has 130, from 0" in capsys.readouterr().err
+    assert "has no entry 130: it has 130, counted from 0" in capsys.readouterr().err
     assert main(["show", "small.safetensors", jets]) == 2
-    assert "either --entry or --selection" in capsys.readouterr().err
+    assert "give either --entry or --selection" in capsys.readouterr().err
     assert main(["show", "small.safetensors", jets, "--selection", "jet_ptt > 3"]) == 2
     assert "did you mean 'jet_pt'" in capsys.readouterr().err
     assert (

@@ -12,7 +12,7 @@ import uproot
 from conftest import ROOT
 from forked_commands import run_partt
 from partt.cli.main import main
-from partt.data.training_domain import JET_PT, Domain
+from partt.data.training_domain import JET_PT, Domain, Excess, warnings_of
 from partt.tagger.loading import load_tagger
 from partt.tagger.tagger_file import save_tagger
 from pfnano import jets_one_by_one, make_pfnano, write_pfnano
@@ -176,9 +176,11 @@ def test_jets_outside_of_the_training_domain(folder, capsys):
     assert load_tagger("known.safetensors").domain == known
     assert main(["predict", "--tagger", "known.safetensors", "pfnano.root", *INPUT, "--threads", "1"]) == 0
     printed = capsys.readouterr().out
-    assert printed.count("jet pT: 100.0% of") == 1
-    assert "outside of 910 to 970, which holds 99.8 % of the training" in printed
+    assert printed.count("jet pT: 100.0 % of") == 1
+    assert "outside 910 to 970, the range of 99.8 % of the training jets" in printed
     assert "part_charge" not in printed
+    (text,) = warnings_of(known, {JET_PT: Excess(2, 2, smallest=4e5, largest=9e5)})
+    assert text.endswith("(here 4e+05 to 9e+05; these look like MeV)")
     assert main(["check", "--for", "known.safetensors", "pfnano.root", *INPUT, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["domain"][JET_PT]["outside"] == 1

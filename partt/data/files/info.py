@@ -1,6 +1,6 @@
 """What a file holds (entries, branches with their types, chunks), and checks of what is asked of it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -30,9 +30,9 @@ class FileInfo:
         """File and tree, for messages."""
         return f"{self.url}: tree {self.tree!r}" if self.tree else self.url
 
-    def hint(self, name: str) -> str:
-        """Say what may be meant by a branch that the file lacks."""
-        return did_you_mean(name, list(self.branches))
+    def hint(self, name: str, others: Collection[str] = ()) -> str:
+        """Say what may be meant by a branch that the file lacks; `others` are known to be others."""
+        return did_you_mean(name, [branch for branch in self.branches if branch not in others])
 
 
 def make_chunks(boundaries: Iterable[int], max_chunk: int) -> tuple[tuple[int, int], ...]:

@@ -83,7 +83,7 @@ class BatchCache:
         return None if tensors is None else tensors.get(SOFT_LABELS)
 
     def _load(self, path: Path) -> dict[str, Tensor] | None:
-        if not path.is_file():  # a pipe would be read for ever
+        if not path.is_file():  # reading a pipe may never end
             return None
         try:
             with safe_open(path, framework="pt") as file:

@@ -235,8 +235,8 @@ def check_jets(source: JetSource, batch: JetBatch) -> None:
     url, entry = source.files[int(batch.source_file[jet])].url, int(batch.source_entry[jet])
     raise DataError(
         f"{url}, entry {entry}: an input of this jet is infinite, or a momentum is NaN or infinite "
-        f"({int(batch.bad.sum())} such jets in the chunk); `partt check --deep` shows which branch; correct "
-        "it, exclude these jets with `selection`, or use --on-bad-jet drop"
+        f"({int(batch.bad.sum())} of {len(batch)} jets read together); `partt check --deep` shows "
+        "which branch; correct it, exclude these jets with `selection`, or use --on-bad-jet drop"
     )
 
 

@@ -8,8 +8,8 @@ from partt.pages.drawing import Drawing
 from partt.pages.style import colour
 
 CAPTION = (
-    "How often the class with the highest score is the true one. "
-    "ECE: the mean difference between the two, over jets."
+    "How often the class with the highest score is the true one, against that score. ECE (expected "
+    "calibration error): the mean absolute difference between the two."
 )
 
 

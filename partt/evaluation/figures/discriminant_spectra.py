@@ -22,8 +22,8 @@ DASHES = ("--", ":", "-.", (0, (1, 1)))
 MAX_LINES = 4  # working points
 CAPTION = (
     "Signal filled, background as a line, each normalised to 1; the axis is linear in ln D/(1 - D). Vertical "
-    "lines are the thresholds of the working points: what is to their right passes. The outermost bins hold "
-    "what is beyond."
+    "lines are the thresholds of the working points: jets to their right pass. The first and last bins "
+    "include underflow and overflow."
 )
 
 

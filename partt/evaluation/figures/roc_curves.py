@@ -114,7 +114,7 @@ def _draw_compared(curves: Curves, names: Sequence[str]) -> tuple[Figure, list[_
         loc="outside upper center",
         ncols=min(len(ordered), 4),
     )
-    legend.set_title(f"ratio: to {plain(reference)}")
+    legend.set_title(f"ratio to {plain(reference)}")
     return figure, found
 
 

@@ -1,4 +1,4 @@
-"""Observables of whole jets, which follow from their particles and so can be learned without labels.
+"""Observables of whole jets: they follow from the particles, so they can be learned without labels.
 
 Axes: B jets, T particles of all jets, F features, H hardest particles of a jet, O observables, D width of the
 embedding.
@@ -16,7 +16,7 @@ from partt.physics.four_vectors import azimuth, mass_squared, rapidity, transver
 NUM_HARDEST = 20  # particles in energy correlations
 POWERS = (0.5, 1.0, 2.0)  # of their distances
 LARGEST = 5.0  # of a standardised observable
-MOMENTUM = 1.0  # GeV, added to pT and mass in logarithms: the mass of a single particle is rounding
+MOMENTUM = 1.0  # GeV, added to pT and mass in logarithms: the mass of a single particle is only rounding
 TINY = 1e-6
 
 
@@ -33,9 +33,9 @@ def num_observables(shape: CollectionShape) -> tuple[int, int]:
 def observables(particles: Collection) -> Tensor:
     """Return the observables of jets (B, O); finite, but without meaning, for jets without particles.
 
-    First the logarithm of the number of particles; with momenta those of pT, mass, sums of squared shares of
-    pT and energy correlations, too, and the shares of the hardest particle and the hardest three. Then mean
-    and root mean square of the features; with momenta also weighted by pT.
+    First the logarithm of the number of particles; with momenta also the logarithms of pT, mass, the sum of
+    squared pT shares and energy correlations, and the pT shares of the hardest particle and of the hardest
+    three. Then mean and root mean square of the features; with momenta also weighted by pT.
     """
     layout, features = particles.layout, particles.features.float()
     jets = jet_of_row(layout.offsets, layout.num_rows)
@@ -93,7 +93,7 @@ def _energy_correlations(hardest: Tensor) -> Tensor:
 class ObservablesHead(nn.Module):
     """A linear layer from embeddings of jets to their observables, standardised over all jets seen so far.
 
-    The observables of momenta, all together, count as much as those of features.
+    All observables of momenta together count as much as all those of features.
     """
 
     shares: Tensor  # (O,) of each observable in the distance; sum to 1

@@ -44,7 +44,7 @@ class MaskedFlow(MaskedParticles):
     x = (1 - t) x0 + t x1, where x0 are the numbers of a particle and its type as 0 and 1, x1 is normally
     distributed, and t = sigmoid of a normally distributed number for each jet. The decoder gives the velocity
     x1 - x0; the loss is the squared distance, its mean over numbers + weight x its sum over types. A particle
-    needs no rank: what is left of it says which one it is.
+    needs no rank: the noisy particle itself shows which one it is.
     """
 
     def _parts(self) -> tuple[Metric, ...]:

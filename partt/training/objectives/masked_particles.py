@@ -44,11 +44,11 @@ MOST_RANKS = 128  # where the data config has no limit on the particles of a jet
 class MaskedParticles(Objective):
     """L1 distance of features + weight x cross entropy of types + weight x distance of observables.
 
-    Features and types are those of masked particles, which the decoder is asked for by their rank in pT among
-    those of their jet; observables are those of the whole jet, read from its embedding. Which particles are
-    masked depends on the seed, the number of batches before and the jets. In validation, the masks are always
-    the same; where jets have labels, a linear probe on the embeddings shows what the network has learned, and
-    changes nothing.
+    The features and types are those of the masked particles; the decoder is asked for each of them by its
+    rank in pT among the masked particles of its jet. The observables are those of the whole jet, read
+    from its embedding. Which particles are masked depends on the seed, the number of batches before and
+    the jets. In validation, the masks are always the same; where jets have labels, a linear probe on the
+    embeddings shows what the network has learned, and changes nothing.
     """
 
     needs_labels = False
@@ -207,7 +207,7 @@ class MaskedParticles(Objective):
         if not sums[NUM_MASKED]:
             raise DataError(
                 f"masked_particles.mask_fraction: {self.choice.mask_fraction:g} masks no particle of the "
-                "validation jets; they have too few"
+                "validation jets, which have too few"
             )
         probe = None
         if LABELS in measured.values:

@@ -73,7 +73,7 @@ def _classification(recipe: Recipe, num_classes: int) -> Classification:
     if choice is None:
         return Classification(num_classes, smoothing)
     if smoothing and not choice.label_weight:
-        raise ConfigError("label_smoothing: labels do not count, because distillation.label_weight is 0")
+        raise ConfigError("label_smoothing: has no effect, because distillation.label_weight is 0")
     return Distillation(num_classes, choice.temperature, choice.label_weight, smoothing)
 
 
