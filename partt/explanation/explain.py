@@ -157,7 +157,9 @@ def _explain(
         tracker.step()
         if attends:
             attention = explainer.attention(limits.attention)
-            if not attention.subjets:
+            if attention is None:
+                left_out["attention"] = "no jet has two particles"
+            elif not attention.subjets:
                 missing = "fastjet is not installed (pip install 'partt[simulate]')"
                 left_out["attention inside subjets"] = (
                     missing if not has_fastjet() else "the data config has no four-momenta"
@@ -272,11 +274,13 @@ class _NetworkExplainer:
         )
         return summary, found.take(np.searchsorted(everyone, shown))
 
-    def attention(self, max_jets: int) -> AttentionSummary:
-        """Return the attention of some jets: how sparse it is, and who gets it."""
+    def attention(self, max_jets: int) -> AttentionSummary | None:
+        """Return the attention of some jets: how sparse it is, and who gets it; None if none has two."""
         lengths = self.inputs.main.lengths.numpy()
         chosen = spread(self.jets.labels, max_jets)
         chosen = chosen[lengths[chosen] >= 2]
+        if not len(chosen):
+            return None
         jets, labels = self.jets.take(chosen), self.jets.labels[chosen]
         facts = particle_facts(self.tagger.data_config, jets.variables)
         inputs, total = take_inputs(self.inputs, chosen), StatisticsSum()

@@ -8,6 +8,7 @@ import numpy as np
 
 from partt.atomic_files import staged_files, write_text
 from partt.explanation.ablation import AblationStudy
+from partt.explanation.attended_particles import RelativeAttention
 from partt.explanation.explanation_json import displays_for_page, explanation_json
 from partt.explanation.explanation_results import Explanation
 from partt.explanation.figures.ablation_map import draw_ablation
@@ -64,29 +65,34 @@ def draw_figures(found: Explanation) -> Iterator[Drawing]:
         yield draw_gradients(found.gradients, found.class_names)
     if found.attention is not None:
         yield draw_heads(found.attention.heads)
-        if found.attention.attended:
+        if attended := _measured(found.attention.attended):
             yield draw_attended(
                 "attended",
                 "Who is attended",
                 "How much attention the class token gives to particles, mean over heads and class blocks, "
                 "relative to a uniform share of 1/n each: 2 is twice as much as chance. Empty: too few "
                 "such particles. Intervals are in explanation.json.",
-                found.attention.attended,
+                attended,
                 found.class_names,
             )
-        if found.attention.subjets:
+        if subjets := _measured(found.attention.subjets):
             yield draw_attended(
                 "subjets",
                 "Inside and between subjets",
                 "Attention of particles to those of their own exclusive kT subjet and to those of others, "
                 "mean over heads and blocks, relative to uniform attention.",
-                found.attention.subjets,
+                subjets,
                 found.class_names,
             )
     if found.ablations is not None:
         yield draw_ablation(found.ablations)
     if found.embedding is not None:
         yield draw_embedding(found.embedding, found.class_names)
+
+
+def _measured(found: Sequence[RelativeAttention]) -> list[RelativeAttention]:
+    """Return the panels that have a number: jets may have too few particles of a kind."""
+    return [one for one in found if np.isfinite(one.values).any()]
 
 
 def render(found: Explanation, figures: Mapping[str, tuple[Drawing, str]], about: Mapping[str, Any]) -> str:

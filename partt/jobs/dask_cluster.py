@@ -34,9 +34,10 @@ def dask_client(scheduler: str | None, num_workers: int = 1) -> Iterator[Any]:
     _silence("distributed")  # failures are raised as errors
     with warnings.catch_warnings(), _connected(distributed, scheduler, num_workers) as client:
         warnings.filterwarnings("ignore", message="Sending large graph")  # the tagger
+        closed = distributed.client.ClosedClientError  # which tasks cannot be cancelled with any more
         try:
             yield client
-        except (distributed.KilledWorker, distributed.CancelledError, OSError) as error:
+        except (distributed.KilledWorker, distributed.CancelledError, closed, OSError) as error:
             raise LostTaskError(f"the dask cluster lost a task: {error}") from error
 
 

@@ -18,6 +18,7 @@ from partt.data.config.data_config import load_data_config
 from partt.data.config.labels import Labels
 from partt.data.config.sections import GroupSection
 from partt.data.files.tables import write_table
+from partt.data.jagged import Jagged
 from partt.errors import ConfigError, DataError
 from partt.explanation import explanation_page
 from partt.explanation.explain import ExplainLimits, explain
@@ -240,6 +241,22 @@ def test_show_draws_jets_and_names_what_is_wrong(tmp_path, jets, capsys, monkeyp
         main(["show", "small.safetensors", jets, "--selection", "jet_nparticles > 50", "--out", "more"]) == 0
     )
     assert len(list((tmp_path / "more").iterdir())) == 2
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_jets_of_few_particles(tmp_path, most):
+    """Too few for some statistics, or for all of attention: then there are no empty figures, and no warning."""
+    table = make_jets(30, ("QCD", "Hbb"), seed=1)
+    names = [name for name in table if name.startswith("part_")]
+    offsets = np.concatenate([[0], np.cumsum(np.arange(30) % (most + 1))])
+    table |= {name: Jagged(table[name].contents[: offsets[-1]], offsets) for name in names}
+    write_table(tmp_path / "jets.root", table)
+    found = explain(make_tagger("part", "jetclass_full"), tmp_path / "jets.root", limits=LIMITS)
+    with house_style():
+        drawn = [drawing.name for drawing in draw_figures(found)]
+    assert ("heads" in drawn) == (most == 3)
+    assert "attended" not in drawn
+    assert found.left_out == ({"attention": "no jet has two particles"} if most == 1 else {})
 
 
 def test_wrong_arguments_are_named(tmp_path, jets, hostile):

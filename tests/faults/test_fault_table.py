@@ -209,7 +209,8 @@ FOUND_IN_USE = {
     "silent, slow and busy servers": "faults/servers: a_silent_server_is_given_up, a_server_that_drips_is_given_up, "
     "a_busy_server_is_asked_again_when_it_says, a_signal_ends_a_prediction_that_waits, "
     "a_signal_ends_every_verb_that_waits_for_a_server, a_server_that_fails_is_one_line_and_a_rerun_completes",
-    "a killed scheduler": "faults/servers: a_killed_scheduler_ends_a_prediction_and_a_rerun_completes, "
+    "a killed scheduler": "faults/servers: a_client_without_a_scheduler_has_lost_its_tasks, "
+    "a_killed_scheduler_ends_a_prediction_and_a_rerun_completes, "
     "a_killed_scheduler_ends_a_simulation_and_a_rerun_completes",
     "a resume on another number of processes": "faults/servers: "
     "a_resume_with_another_number_of_processes_ends_all",

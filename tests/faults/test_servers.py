@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -14,6 +14,8 @@ import fsspec.config
 import pytest
 import torch
 import yaml
+from distributed import CancelledError
+from distributed.client import ClosedClientError
 from test_distributed import free_port, run_rank, run_two
 from test_faults import in_child, wait_for
 from test_fit import assert_same_run
@@ -25,6 +27,7 @@ from jets import write_jets
 from partt.data.files import access
 from partt.data.files.tables import inspect_file
 from partt.errors import ConfigError, DataError, OutputError, ParttError
+from partt.jobs import dask_cluster as clusters
 from partt.jobs.metrics_file import read_metrics
 from partt.jobs.stop_signals import SignalledError, stop_on_signal
 from partt.training import distributed
@@ -366,6 +369,16 @@ def test_a_killed_scheduler_ends_a_prediction_and_a_rerun_completes(tmp_path):
     )
     partt.predict(tmp_path / "tagger.safetensors", inputs, tmp_path / "scores", num_threads=1)
     assert len(list(Path(tmp_path / "scores").glob("*.root"))) == len(inputs)
+
+
+@pytest.mark.parametrize("error", [ClosedClientError("Client is closed"), CancelledError()])
+def test_a_client_without_a_scheduler_has_lost_its_tasks(monkeypatch, error):
+    monkeypatch.setattr(clusters, "_connected", lambda *_: nullcontext())
+    with (
+        pytest.raises(OutputError, match="the dask cluster lost a task"),
+        clusters.dask_client("tcp://127.0.0.1:1"),
+    ):
+        raise error
 
 
 @pytest.mark.slow
