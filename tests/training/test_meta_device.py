@@ -39,7 +39,7 @@ from partt.training.objectives.classification import Classification
 from partt.training.objectives.objective import Objective
 from partt.training.optimizers import make_optimizer, trained_backbone
 from partt.training.recipe import OptimizerChoice
-from small_networks import ALL, small_network
+from small_networks import ALL, small_network, with_particles
 from small_objectives import CASE, LENGTHS, NUM_CLASSES, OBJECTIVES, batch_of, small_objective
 from training_jobs import tiny_job
 
@@ -144,6 +144,14 @@ def test_objectives(learner, name):
     with torch.inference_mode(), OneDevice():
         measured = objective.eval().measure(network.eval(), batch_of().to(META))
     assert {total.device for total in [*measured.sums.values(), *measured.values.values()]} == {META}
+
+
+def test_masked_particles_without_momenta():
+    inputs = with_particles(batch_of().inputs, momenta=None)
+    rows, moved = masking.draw_rows(inputs.main.layout, 0.5, torch.Generator()), inputs.to(META)
+    with OneDevice():
+        masked = masking.masked_jets(moved, rows)
+    assert masked.ranks.device == META
 
 
 class SumOfGroups(nn.Module):
