@@ -39,7 +39,7 @@ def test_each_local_process_has_its_own_gpu(four_gpus, name):
 def test_a_numbered_gpu(four_gpus):
     assert choose_device("cuda:1") == torch.device("cuda", 1)
     assert choose_device("cpu", 2) == torch.device("cpu")
-    with pytest.raises(ConfigError, match="each uses its own GPU"):
+    with pytest.raises(ConfigError, match="each of several processes uses its own GPU"):
         choose_device("cuda:1", 2)
     with pytest.raises(ConfigError, match="cuda:7: torch finds 4 GPUs"):
         choose_device("cuda:7")
