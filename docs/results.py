@@ -242,7 +242,15 @@ def probes() -> str:
     found = read_json("few_labels", "rows")
     jets = {row["name"]: row["num_jets"] for row in found if row["part"] == "pretrain"}
     epochs = {row["name"]: str(row["epochs"]) for row in found if row["part"] == "pretrain"}
-    titles = {"random": "new weights, BatchNorms as built", "all_classes": "masked_particles"}
+    titles = {
+        "random": "new weights, BatchNorms as built",
+        "new weights": "new weights, BatchNorms that have seen jets",
+        "observables of jets": "the observables themselves, no network",
+        "all_classes": "regression (the recipe)",
+        "flow matching": "flow matching",
+        "regression, particles only": "regression, without observables",
+        "flow matching, particles only": "flow matching, without observables",
+    }
     rows = (
         [titles.get(name := row["name"], name), f"{jets.get(name, 0):,}", epochs.get(name, "0"),
          f"{row['accuracy']:.4f}"]

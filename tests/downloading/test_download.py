@@ -252,7 +252,10 @@ def test_more_bytes_announced_than_sent_by_a_server_that_knows_where_the_file_en
 def test_fewer_bytes_announced_than_sent(server, tmp_path, out, sizes):
     dataset = str(server.write_list(tmp_path / "small.yaml", sizes=sizes))
     server.always = answer(announced=len(BODY) - 10)
-    with at_most(20), pytest.raises(DataError, match="the file on the server has" if sizes else "the checksum is md5:"):
+    with (
+        at_most(20),
+        pytest.raises(DataError, match="the file on the server has" if sizes else "the checksum is md5:"),
+    ):
         partt.download(dataset, out)
     assert "train_0.h5" not in names(out)
 
