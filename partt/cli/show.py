@@ -11,7 +11,8 @@ examples:
   partt show runs/first jets.root --entry 7 12 --out pictures
   partt show runs/first jets.root --selection '(jet_pt > 800) & (jet_sdmass > 150)'
 
-Each jet becomes FILE_ENTRY.png and FILE_ENTRY.pdf. The jets need no labels.
+Each jet becomes FILE_ENTRY.png and FILE_ENTRY.pdf; several jets of one event are numbered. The jets need no
+labels.
 """
 
 

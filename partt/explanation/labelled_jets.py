@@ -138,7 +138,7 @@ def read_entries(
     for entry in entries:
         if entry >= info.num_entries:
             raise DataError(f"{info.where} has no entry {entry}: it has {info.num_entries:,}, counted from 0")
-    ranges = [(entry, entry + 1) for entry in entries] or info.chunks
+    ranges = [(entry, entry + 1) for entry in dict.fromkeys(entries)] or info.chunks
     parts: list[LabelledJets] = []
     for start, stop in ranges:
         variables = read_variables(config, names, info, start, stop)

@@ -2,6 +2,7 @@
 
 import json
 
+import awkward as ak
 import numpy as np
 import pytest
 import torch
@@ -15,17 +16,20 @@ import partt
 from jets import CLASSES, make_jets
 from partt.cli.main import main
 from partt.data.config.data_config import load_data_config
+from partt.data.config.input_map import load_input_map
 from partt.data.config.labels import Labels
 from partt.data.config.sections import GroupSection
 from partt.data.files.tables import write_table
 from partt.data.jagged import Jagged
 from partt.errors import ConfigError, DataError
 from partt.explanation import explanation_page
+from partt.explanation.displayed_jets import show
 from partt.explanation.explain import ExplainLimits, explain
 from partt.explanation.explanation_page import draw_figures
 from partt.pages.style import house_style
 from partt.tagger.ensemble import Ensemble
 from partt.tagger.tagger_file import save_tagger
+from pfnano import make_pfnano, write_pfnano
 from small_networks import make_tagger
 
 EVIL = "</script><script>document.title='hacked'</script>"
@@ -241,6 +245,17 @@ def test_show_draws_jets_and_names_what_is_wrong(tmp_path, jets, capsys, monkeyp
         main(["show", "small.safetensors", jets, "--selection", "jet_nparticles > 50", "--out", "more"]) == 0
     )
     assert len(list((tmp_path / "more").iterdir())) == 2
+
+
+def test_each_jet_of_an_event_has_its_picture(tmp_path):
+    write_pfnano(tmp_path / "events.root")
+    num_jets = ak.num(make_pfnano()["FatJet"].pt).tolist()
+    one, several = num_jets.index(1), num_jets.index(3)
+    tagger = make_tagger("part_xs", "jetclass_full", neutral=True, input=load_input_map("pfnano-ak8"))
+    paths = show(tagger, tmp_path / "events.root", [several, one, several], out=tmp_path)
+    names = [*(f"events_{several}_{number}" for number in (1, 2, 3)), f"events_{one}"]
+    assert [path.name for path in paths] == [f"{name}.{suffix}" for name in names for suffix in ("png", "pdf")]
+    assert len({path.read_bytes() for path in paths}) == 8
 
 
 @pytest.mark.parametrize("most", [1, 3])

@@ -64,7 +64,7 @@ def write_pictures(jets: Sequence[JetDisplay], folder: Path, *, overwrite: bool)
 
     Files that were not made by `partt show` are replaced only with `overwrite`.
     """
-    names = [f"{Path(jet.file).stem}_{jet.entry}" for jet in jets]
+    names = picture_names(jets)
     paths = [folder / f"{name}.{suffix}" for name in names for suffix in ("png", "pdf")]
     for path in paths:
         refuse_foreign(
@@ -74,6 +74,15 @@ def write_pictures(jets: Sequence[JetDisplay], folder: Path, *, overwrite: bool)
         for jet, name in zip(jets, names, strict=True):
             save_figure(draw_jet(jet), folder, name, MAKER)
     return paths
+
+
+def picture_names(jets: Sequence[JetDisplay]) -> list[str]:
+    """Return FILE_ENTRY for each jet; several jets of one entry, which is an event, are numbered from 1."""
+    entries = [f"{Path(jet.file).stem}_{jet.entry}" for jet in jets]
+    return [
+        f"{entry}_{entries[:number].count(entry) + 1}" if entries.count(entry) > 1 else entry
+        for number, entry in enumerate(entries)
+    ]
 
 
 def _scatter(axes: Axes, jet: JetDisplay, areas: Floats) -> None:
