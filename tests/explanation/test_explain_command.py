@@ -254,7 +254,9 @@ def test_each_jet_of_an_event_has_its_picture(tmp_path):
     tagger = make_tagger("part_xs", "jetclass_full", neutral=True, input=load_input_map("pfnano-ak8"))
     paths = show(tagger, tmp_path / "events.root", [several, one, several], out=tmp_path)
     names = [*(f"events_{several}_{number}" for number in (1, 2, 3)), f"events_{one}"]
-    assert [path.name for path in paths] == [f"{name}.{suffix}" for name in names for suffix in ("png", "pdf")]
+    assert [path.name for path in paths] == [
+        f"{name}.{suffix}" for name in names for suffix in ("png", "pdf")
+    ]
     assert len({path.read_bytes() for path in paths}) == 8
 
 
