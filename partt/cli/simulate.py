@@ -81,8 +81,9 @@ def run(options: argparse.Namespace) -> int:
             should_stop=should_stop,
         )
     rate = f", {result.jets_per_second:.1f} jets/s" if result.jets_per_second is not None else ""
+    files = "file" if result.files_made == 1 else "files"
     print(
-        f"{result.folder}: {result.files_made} files made ({result.jets_made} jets{rate}), "
+        f"{result.folder}: {result.files_made} {files} made ({result.jets_made} jets{rate}), "
         f"{result.files_kept} kept"
     )
     if result.stopped:

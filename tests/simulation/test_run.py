@@ -194,7 +194,7 @@ def test_a_file_that_a_killed_command_did_not_list_is_made_again(undisturbed, tm
     del manifest["files"][FILES[3]]
     (out / "simulation.json").write_text(json.dumps(manifest))
     assert simulate(out) == 0
-    assert "1 files made" in capsys.readouterr().out
+    assert "1 file made" in capsys.readouterr().out
     assert_same_columns(out / FILES[3], undisturbed / FILES[3])
 
 
