@@ -62,11 +62,8 @@ class JetBatch:
 
     def to(self, device: torch.device | str) -> "JetBatch":
         """Return the batch on a device; a copy to a GPU is not waited for. The origin stays on the CPU."""
-        return self._relocated(sender(device), [name for name in PER_JET if name not in ORIGIN])
-
-    def pin_memory(self) -> "JetBatch":
-        """Return the batch in page-locked memory, so that copies to a GPU overlap with computing."""
-        return self._relocated(Tensor.pin_memory, PER_JET)
+        send, names = sender(device), [name for name in PER_JET if name not in ORIGIN]
+        return self._map(send, self.inputs.relocated(send), lambda item: item.relocated(send), names)
 
     def take(self, jets: Positions) -> "JetBatch":
         """Return the given jets in the given order (on the CPU)."""
@@ -84,9 +81,6 @@ class JetBatch:
     def without_bad(self) -> "JetBatch":
         """Return the batch without its bad jets."""
         return self.take(np.flatnonzero(~self.bad.numpy())) if self.bad.any() else self
-
-    def _relocated(self, move: Callable[[Tensor], Tensor], names: Sequence[str]) -> "JetBatch":
-        return self._map(move, self.inputs.relocated(move), lambda item: item.relocated(move), names)
 
     def _map(
         self,

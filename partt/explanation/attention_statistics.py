@@ -7,7 +7,7 @@ terms are compared after subtracting the mean of each row.
 Axes: L blocks, H heads, n particles of a jet, S = 3 parts, B bins.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,14 +92,6 @@ class StatisticsSum:
             np.divide(both, scale, out=np.full_like(scale, np.nan), where=scale > 0),
             len(jets),
         )
-
-
-def statistics_of(jets: Iterable[tuple[Mapping[str, AttentionTerms], int]]) -> HeadStatistics:
-    """Return the statistics of jets, given by terms and number of particles."""
-    total = StatisticsSum()
-    for terms, num_particles in jets:
-        total.add(terms, num_particles)
-    return total.result()
 
 
 def softmax(scores: Floats) -> Floats:

@@ -35,11 +35,6 @@ class Loss:
     low: float
     high: float
 
-    @property
-    def is_zero(self) -> bool:
-        """Whether the loss is 0 within its interval."""
-        return self.low <= 0 <= self.high
-
 
 @dataclass(frozen=True, eq=False)
 class ScoreLosses:
