@@ -55,8 +55,8 @@ def test_splits_divide_all_jets_and_have_their_own_seeds():
     [
         ({"labels": ("Hbb", "Hxx")}, "Hxx"),
         ({"labels": ("Hbb", "Hbb")}, "different"),
-        ({"num_jets": 0}, "at least 1"),
-        ({"jets_per_file": 0}, "at least 1"),
+        ({"num_jets": 0}, "from 1 to"),
+        ({"jets_per_file": 0}, "from 1 to"),
         ({"seed": -1}, "seed"),
         ({"selection": JetSelection(600.0, 500.0)}, "pt-min"),
         ({"splits": {"train": 0.8, "val": 0.1}}, "add up to 1"),
