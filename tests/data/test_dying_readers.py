@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
@@ -21,7 +22,7 @@ from partt.data.reading.batches import UnitReader, ordered_batches, training_bat
 from partt.data.reading.jet_index import build_index
 from partt.data.reading.jet_source import open_source
 from partt.data.reading.reader_processes import read_ahead
-from partt.errors import DataError
+from partt.errors import ConfigError, DataError
 from partt.jobs.stop_signals import SignalledError
 
 LONG = "x" * 10**6  # a pipe has room for some 200 kB
@@ -201,3 +202,41 @@ def test_every_unit_is_read_once_in_order(num_units):
     units = list(range(num_units))
     for num_processes in range(4):
         assert list(read_ahead(sleep_from(100), units, num_processes)) == units
+
+
+def raise_foreign_error(_jets) -> None:
+    """Raise an error of a class that the parent does not know, and one that cannot be made again."""
+
+    class ForeignError(Exception):
+        def __init__(self, text: str, _number: int) -> None:
+            super().__init__(text)
+
+    raise ForeignError("of a foreign class", 3)
+
+
+def test_errors_that_do_not_survive_the_way_are_described(opened, monkeypatch):
+    let_readers(monkeypatch, raise_foreign_error)
+    with pytest.raises(RuntimeError, match="ForeignError: of a foreign class") as error:
+        next(stream(opened))
+    assert "in raise_foreign_error" in error.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        ("x" * 90, "too long for the sockets .* set TMPDIR to a folder"),
+        ("missing/folder", "set TMPDIR to one"),
+    ],
+)
+def test_a_temporary_folder_that_does_not_do(tmp_path, monkeypatch, folder, message):
+    """It was blamed on shared memory, after some seconds."""
+
+    def make_folder() -> str:
+        return tempfile.mkdtemp(dir=tmp_path / folder)
+
+    if "/" not in folder:
+        (tmp_path / folder).mkdir()
+    monkeypatch.setattr(reader_processes, "get_temp_dir", make_folder)
+    with pytest.raises(ConfigError, match=message):
+        next(read_ahead(sleep_from(100), count(), 1))
+    assert not multiprocessing.active_children()

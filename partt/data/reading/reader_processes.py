@@ -5,6 +5,8 @@ the middle of a message. A torch DataLoader has one pipe for all processes, whic
 handler that raises a death wherever the program is.
 """
 
+import os
+import pickle
 import resource
 import signal
 import time
@@ -21,13 +23,14 @@ import torch
 from torch import multiprocessing  # which lets processes share the memory of tensors
 
 from partt.data.reading.jet_source import ShouldStop
-from partt.errors import DataError, ParttError
+from partt.errors import ConfigError, DataError, ParttError
 from partt.jobs.stop_signals import SignalledError, leave_signals_to_parent, signals_blocked
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
 CHECK_STOP = 0.5  # seconds between checks, while waiting for a process, whether to stop
+MAX_TEMP_DIR = 89  # bytes of a name that has room for that of a socket
 LAST_READ = 5.0  # seconds in which processes may finish what nobody waits for any more
 USE_FEWER = "use fewer workers; in a container, give it more shared memory (--shm-size)"
 
@@ -111,13 +114,26 @@ class _Reader(Generic[Unit, Result]):
 
 def _start(readers: list[_Reader[Unit, Result]], read: Callable[[Unit], Result], num_processes: int) -> None:
     """Start processes; those that have started are in the list, even if another one cannot start."""
+    _make_temp_dir()
     try:
-        get_temp_dir()  # theirs too, or each would make one, and leave it if it is killed
         for _ in range(num_processes):
             with signals_blocked():  # until the process leaves them to this one
                 readers.append(_Reader(read))
     except OSError as error:
         raise _shortage("cannot be started", error) from error
+
+
+def _make_temp_dir() -> None:
+    """Make the folder of sockets; it is also theirs, or each would make one, and leave it if it is killed."""
+    try:
+        folder = get_temp_dir()
+    except OSError as error:
+        raise ConfigError(f"reading processes need a temporary folder: {error}; set TMPDIR to one") from error
+    if len(os.fsencode(folder)) > MAX_TEMP_DIR:
+        raise ConfigError(
+            f"{folder}: this name is too long for the sockets of reading processes; set TMPDIR to a folder "
+            "with a shorter name, such as /tmp, or use --workers 0"
+        )
 
 
 def _shortage(fault: str, error: Exception) -> DataError:
@@ -141,12 +157,23 @@ def _serve(read: Callable[[Any], Any], pipe: Connection) -> None:
             except Exception as error:  # noqa: BLE001 - raised by the parent
                 if not isinstance(error, ParttError):
                     error.add_note(traceback.format_exc())
-                result = error
+                result = _portable(error)
             try:
                 pipe.send(result)
             except (OSError, RuntimeError) as error:
                 pipe.send(_shortage("cannot hand them over", error))
             del result  # or it would be kept while the next one is read
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error as it is, or, if it would not survive the way to the parent, one with its words."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    except Exception:  # noqa: BLE001 - a foreign class can do anything
+        described = RuntimeError(f"{type(error).__name__}: {error}")
+        described.add_note(traceback.format_exc())
+        return described
+    return error
 
 
 def _end(readers: list[_Reader[Any, Any]], patience: float) -> None:
