@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 
-from partt.errors import OutputError
+from partt.errors import ConfigError, OutputError
 from partt.jobs.local_ranks import MEETING_FILE
 
+START = "start several processes with torchrun or --processes; for a single one, unset WORLD_SIZE"
 LOST = re.compile("gloo|nccl|connection (closed|reset|refused)|broken pipe", re.IGNORECASE)
 TIMEOUT = timedelta(minutes=30)  # one process may read a slow file while the others wait
 
@@ -74,11 +75,20 @@ class World:
 
 def world_from_environment() -> World:
     """Return the world from torchrun's environment variables; without them, a single process."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1:
+    size = _number("WORLD_SIZE", "1")
+    if size <= 1:
         return World()
-    rank, local_rank = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
-    return World(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    rank = _number("RANK")
+    if rank >= size:
+        raise ConfigError(f"the environment variable RANK is {rank}, but WORLD_SIZE is {size}; {START}")
+    return World(rank, size, _number("LOCAL_RANK", "0"), _number("LOCAL_WORLD_SIZE", "1"))
+
+
+def _number(variable: str, default: str = "") -> int:
+    text = os.environ.get(variable) or default
+    if not text.isdecimal():
+        raise ConfigError(f"the environment variable {variable} is {text!r}, not a number; {START}")
+    return int(text)
 
 
 @contextmanager
@@ -89,18 +99,8 @@ def connected(world: World, device: torch.device) -> Iterator[None]:
     if world.size == 1 or distributed.is_initialized():
         yield
         return
-    meeting = os.environ.get(MEETING_FILE)  # torchrun's processes meet at MASTER_ADDR and MASTER_PORT
     try:
-        distributed.init_process_group(
-            "nccl" if device.type == "cuda" else "gloo",
-            init_method=None if meeting is None else f"file://{meeting}",
-            timeout=TIMEOUT,
-            world_size=world.size,
-            rank=world.rank,
-            device_id=device
-            if device.type == "cuda"
-            else None,  # otherwise barriers guess it, with a warning
-        )
+        _connect(world, device)
         yield  # after an error, do not wait for the other processes: whoever started them ends them
     except RuntimeError as error:
         if not isinstance(error, distributed.DistError) and not LOST.search(str(error)):
@@ -111,6 +111,22 @@ def connected(world: World, device: torch.device) -> Iterator[None]:
             "--resume continues from the last checkpoint"
         ) from error
     distributed.destroy_process_group()
+
+
+def _connect(world: World, device: torch.device) -> None:
+    meeting = os.environ.get(MEETING_FILE)  # torchrun's processes meet at MASTER_ADDR and MASTER_PORT
+    on_gpu = device.type == "cuda"
+    try:
+        distributed.init_process_group(
+            "nccl" if on_gpu else "gloo",
+            init_method=None if meeting is None else f"file://{meeting}",
+            timeout=TIMEOUT,
+            world_size=world.size,
+            rank=world.rank,
+            device_id=device if on_gpu else None,  # otherwise barriers guess it, with a warning
+        )
+    except ValueError as error:
+        raise ConfigError(f"{world.size} processes cannot be connected: {error}; {START}") from error
 
 
 def _exchange_device() -> torch.device:

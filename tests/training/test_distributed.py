@@ -15,6 +15,7 @@ from test_fit import assert_same_run, metrics_of, stop_after, tensors_of
 
 from conftest import ROOT, free_port
 from partt.errors import ConfigError
+from partt.jobs.local_ranks import MEETING_FILE
 from partt.training.distributed import World, connected, world_from_environment
 from partt.training.fit import Machine, fit
 from partt.training.run_folder import RunFolder
@@ -142,3 +143,31 @@ def test_torchrun_and_a_dead_process_ends_all(jet_file, tmp_path):
     assert "2 processes x 1 thread" in output
     assert output.count("training: ") == 1  # one process reports
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in ranks))
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two', not a number; start several processes with torchrun"),
+        ({"WORLD_SIZE": "2"}, "RANK is '', not a number"),
+        ({"WORLD_SIZE": "2", "RANK": "2"}, "RANK is 2, but WORLD_SIZE is 2"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "cannot be connected: .*MASTER_ADDR expected, but not set"),
+    ],
+)
+def test_variables_of_torchrun_that_are_wrong(variables, message, monkeypatch):
+    """Batch systems set some of them: that was a KeyError or a ValueError with its traceback."""
+    for name in ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT", MEETING_FILE):
+        monkeypatch.delenv(name, raising=False)
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    with (
+        pytest.raises(ConfigError, match=message),
+        connected(world_from_environment(), torch.device("cpu")),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("text", ["", "1"])
+def test_a_world_of_one_process(text, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", text)
+    assert world_from_environment() == World()
