@@ -1,6 +1,7 @@
 """Paths of the outputs of each input, and the lock of predict.json."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,11 +33,12 @@ def output_paths(urls: Sequence[str], out: Path, suffix: str) -> list[Path]:
         if len(set(names)) < len(names):
             names = _without_common_parents([_parts(url) for url in urls])
         paths = [(out / Path(*name)).with_suffix(suffix) for name in names]
+    counts = Counter(paths)
     inputs = {os.path.realpath(local_path(url)): url for url in urls if not is_remote(url)}
     for path in paths:
         if os.path.realpath(path) in inputs:
             raise ConfigError(f"the scores would replace the input {path}; choose another --out")
-        if paths.count(path) > 1:
+        if counts[path] > 1:
             raise ConfigError(
                 f"two inputs would have the same output, {path}; predict them separately, to different --out"
             )

@@ -201,7 +201,8 @@ def predict(
                 else:
                     outputs.append(_output(item, provenance, was_complete=False))
     seconds = time.monotonic() - started
-    in_order = sorted(outputs, key=lambda output: paths.index(output.path))
+    position = {path: number for number, path in enumerate(paths)}
+    in_order = sorted(outputs, key=lambda output: position[output.path])
     result = PredictResult(
         folder,
         tuple(in_order),
