@@ -32,9 +32,10 @@ def map_embeddings(embeddings: Floats, observables: Mapping[str, Floats]) -> Emb
         np.take_along_axis(directions, np.abs(directions).argmax(axis=1)[:, None], axis=1) < 0, -1, 1
     )  # a sign that is unique
     shares = scales**2 / max(float((scales**2).sum()), 1e-300)
+    missing = max(0, NUM_COMPONENTS - len(shares))  # of a single jet, or of embeddings with one number
     return EmbeddingMap(
-        centred @ directions[:NUM_COMPONENTS].T,
-        shares[:NUM_COMPONENTS],
+        np.pad(centred @ directions[:NUM_COMPONENTS].T, ((0, 0), (0, missing))),
+        np.pad(shares[:NUM_COMPONENTS], (0, missing)),
         {name: linear_fit(centred, values) for name, values in observables.items()},
         embeddings.shape[1],
     )

@@ -310,3 +310,12 @@ def test_slices_are_spread_over_a_file(entries, share):
     assert sum(stop - start for start, stop in ranges) == share
     assert all(end <= start for (_, end), (start, _) in pairwise(ranges))
     assert ranges[-1][1] <= entries
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (7, 1)])
+def test_a_map_of_one_jet_or_of_one_number(shape):
+    """`explain --jets 1` ended with a TypeError of matplotlib."""
+    found = map_embeddings(np.random.default_rng(0).normal(size=shape), {})
+    assert found.components.shape == (shape[0], 2)
+    assert found.variances.shape == (2,)
+    assert not found.components[:, 1].any()
