@@ -5,7 +5,7 @@ bin, at most about 1; the classes then have the proportions of `class_weights`. 
 to keep a jet, and can also weight the loss.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from partt.data.config.data_config import DataConfig
 from partt.data.config.sections import Weights
-from partt.data.files.tables import FileInfo
+from partt.data.files.tables import AuthenticationError, FileInfo
 from partt.data.jagged import Array
 from partt.data.variables import Variables, scan
 from partt.errors import DataError
@@ -24,16 +24,19 @@ MAX_WEIGHT = 0.9
 Histograms = Mapping[str, npt.NDArray[np.float32]]  # class -> one axis per variable
 
 
-def fit_reweighting(config: DataConfig, files: Sequence[FileInfo]) -> DataConfig:
-    """Return the config with fitted weights, if it has a `reweight_method` and no fitted weights yet."""
+def fit_reweighting(config: DataConfig, files: Sequence[FileInfo], *, skip_bad: bool = False) -> DataConfig:
+    """Return the config with fitted weights, if it has a `reweight_method` and no fitted weights yet.
+
+    With `skip_bad`, files that cannot be read do not count; whoever reads them later says so.
+    """
     weights = config.weights
     if weights is None or weights.use_precomputed_weights or weights.reweight_hists is not None:
         return config
-    counts = _count_jets(config, weights, files)
+    counts = _count_jets(config, weights, files, skip_bad=skip_bad)
     histograms = _make_weights(weights, counts)
     if weights.base_formula is not None:
         # The base weights vary: scale such that nearly all products are below 1.
-        jets = [_Jets.of(weights, variables) for file in files for variables in _scan(config, file)]
+        jets = [part for file in files for part in _jets_of(config, weights, file, skip_bad=skip_bad)]
         largest = np.percentile(
             np.concatenate([_look_up(histograms, part) for part in jets]), 100 - weights.reweight_threshold
         )
@@ -73,16 +76,22 @@ class _Jets:
         return cls(in_class, tuple(bins), in_range, _base_weights(weights, variables))
 
 
-def _scan(config: DataConfig, file: FileInfo) -> Iterator[Variables]:
-    return scan(config, file, with_labels=False)  # `reweight_classes` are variables of the weights
+def _jets_of(config: DataConfig, weights: Weights, file: FileInfo, *, skip_bad: bool) -> list[_Jets]:
+    try:  # without labels: `reweight_classes` are variables of the weights
+        return [_Jets.of(weights, variables) for variables in scan(config, file, with_labels=False)]
+    except DataError as error:
+        if not skip_bad or isinstance(error, AuthenticationError):
+            raise
+        return []
 
 
-def _count_jets(config: DataConfig, weights: Weights, files: Sequence[FileInfo]) -> Histograms:
+def _count_jets(
+    config: DataConfig, weights: Weights, files: Sequence[FileInfo], *, skip_bad: bool
+) -> Histograms:
     shape = [len(edges) - 1 for edges in weights.reweight_vars.values()]
     counts = {name: np.zeros(shape) for name in weights.reweight_classes}
     for file in files:
-        for variables in _scan(config, file):
-            jets = _Jets.of(weights, variables)
+        for jets in _jets_of(config, weights, file, skip_bad=skip_bad):
             for name, count in counts.items():
                 chosen = jets.in_class[name] & jets.in_range
                 base = 1 if jets.base_weights is None else jets.base_weights[chosen]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from partt.data.config.data_config import DataConfig, InputVariable
-from partt.data.files.tables import FileInfo
+from partt.data.files.tables import AuthenticationError, FileInfo
 from partt.data.jagged import Array, Jagged
 from partt.data.variables import read_variables, select
 from partt.errors import DataError
@@ -35,11 +35,14 @@ def variables_to_fit(config: DataConfig) -> list[InputVariable]:
     return [variable for group in config.groups for variable in group.variables if variable.to_fit]
 
 
-def fit_standardization(config: DataConfig, files: Sequence[FileInfo]) -> DataConfig:
+def fit_standardization(
+    config: DataConfig, files: Sequence[FileInfo], *, skip_bad: bool = False
+) -> DataConfig:
     """Return the config with fitted centre and scale of its `auto` variables.
 
     Centre: median. Scale: 1 / max(p84 - p50, p50 - p16), or 1 if that is 0. The fit uses the selected jets of
-    the first `data_fraction` of each file's entries. NaN counts as 0.
+    the first `data_fraction` of each file's entries. NaN counts as 0. With `skip_bad`, files that cannot be
+    read do not count; whoever reads them later says so.
     """
     to_fit = variables_to_fit(config)
     if not to_fit:
@@ -53,10 +56,15 @@ def fit_standardization(config: DataConfig, files: Sequence[FileInfo]) -> DataCo
         stop = min(max(1, int(fraction * file.num_entries)), file.num_entries)
         if stop == 0:
             continue
-        variables = select(config, read_variables(config, names, file, 0, stop), "train")
-        for name, parts in values.items():
-            column = variables[name]
-            parts.append(column.contents if isinstance(column, Jagged) else column)
+        try:
+            variables = select(config, read_variables(config, names, file, 0, stop), "train")
+            columns = {name: variables[name] for name in values}
+        except DataError as error:
+            if not skip_bad or isinstance(error, AuthenticationError):
+                raise
+            continue
+        for name, column in columns.items():
+            values[name].append(column.contents if isinstance(column, Jagged) else column)
     return config.with_parameters(
         {variable.name: _fit(variable, values[variable.name]) for variable in to_fit}
     )

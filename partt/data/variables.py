@@ -9,6 +9,7 @@ import numpy.typing as npt
 from partt.data.config.data_config import DataConfig, branches_to_read
 from partt.data.config.sections import MAX_NAME, matches
 from partt.data.files.info import FileInfo
+from partt.data.files.tables import AuthenticationError
 from partt.data.formulas.column_functions import LengthsDisagreeError
 from partt.data.formulas.expressions import Formula, evaluate
 from partt.data.jagged import Array, Column, Jagged, Table, take
@@ -217,16 +218,26 @@ def targets_of(
 
 
 def name_classes(
-    config: DataConfig, files: Iterable[FileInfo], names: Sequence[str] | None = None
+    config: DataConfig,
+    files: Iterable[FileInfo],
+    names: Sequence[str] | None = None,
+    *,
+    skip_bad: bool = False,
 ) -> DataConfig:
     """Return a config without classes as one whose first target is the class number.
 
     Without names, the selected jets of the files are read for the largest number, and classes are called
-    class_0, class_1, ...
+    class_0, class_1, ... With `skip_bad`, files that cannot be read do not count.
     """
     number = config.labels.targets[0]
     if names is None:
-        largest = max((_largest_class(config, number, file) for file in files), default=-1)
+        largest = -1
+        for file in files:
+            try:
+                largest = max(largest, _largest_class(config, number, file))
+            except DataError as error:
+                if not skip_bad or isinstance(error, AuthenticationError):
+                    raise
         names = [f"class_{label}" for label in range(largest + 1)]
     if not names:
         raise DataError(f"no jet passes the selection {config.selection!r}, so {number} has no classes")

@@ -40,7 +40,7 @@ def with_class_names(
         return name_classes(config, (), given)
     names = names_for(config.with_particle_labels(()), "train")
     opened, _ = open_files(files, config, lambda file: require_branches(config, names, file), policy)
-    return name_classes(config, [file for _, file in opened])
+    return name_classes(config, [file for _, file in opened], skip_bad=policy.skip)
 
 
 def naming_notices(recipe: Recipe, config: DataConfig) -> list[str]:

@@ -1,7 +1,8 @@
 """A training job: recipe, opened and indexed files, seed, objective; everything that decides the result."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -253,10 +254,13 @@ def jets_by_class(source: JetSource, index: JetIndex) -> dict[str, int]:
 
 def reference_jets(source: JetSource, index: JetIndex, tasks: Sequence[Task]) -> Table:
     """Return the branches of a few selected jets, for the tagger file; what a target is a factor of, too."""
-    chunk = next((chunk for chunk in index.chunks if chunk.num_jets), None)
-    if chunk is None:
-        raise DataError("no jet passes the selection")
-    selected = _selected(source, chunk, chunk.stop, [task.factor_of for task in tasks if task.factor_of])
+    factors = [task.factor_of for task in tasks if task.factor_of]
+    chunks = [chunk for chunk in index.chunks if chunk.num_jets]
+    selected = _of_first_good(source, chunks, lambda chunk: _selected(source, chunk, chunk.stop, factors))
+    if selected is None:
+        raise DataError(
+            "every file is bad; `partt check` shows why" if chunks else "no jet passes the selection"
+        )
     for task in tasks:
         if task.factor_of:
             selected.per_jet(task.factor_of)  # or an error
@@ -269,23 +273,22 @@ def reference_jets(source: JetSource, index: JetIndex, tasks: Sequence[Task]) ->
 
 def typical_jets(source: JetSource, index: JetIndex) -> JetInputs:
     """Return the inputs of a few selected jets of every sample and class, each with its share."""
-    first = {chunk.stratum: chunk for chunk in reversed(index.chunks) if chunk.num_jets}
-    expected = dict.fromkeys(first, 0.0)
-    for chunk in index.chunks:
+    by_stratum: dict[str, list[Chunk]] = {}
+    for chunk in reversed(index.chunks):
         if chunk.num_jets:
-            expected[chunk.stratum] += chunk.expected
+            by_stratum.setdefault(chunk.stratum, []).append(chunk)
+    expected = {
+        name: sum(chunk.expected for chunk in reversed(chunks)) for name, chunks in by_stratum.items()
+    }
     total = sum(expected.values())
     jets = []
-    for stratum, chunk in first.items():
-        try:
-            found = _first_jets(source, chunk, max(1, round(NUM_TYPICAL_JETS * expected[stratum] / total)))
-        except DataError:
-            if not source.on_bad_file.skip:
-                raise
-            continue
-        jets.append(pack(source.config, found))
+    for stratum, chunks in by_stratum.items():
+        num_jets = max(1, round(NUM_TYPICAL_JETS * expected[stratum] / total))
+        found = _of_first_good(source, chunks[::-1], partial(_first_jets, source, num_jets=num_jets))
+        if found is not None:
+            jets.append(pack(source.config, found))
     if not jets:
-        raise DataError("the first file of every sample is bad; `partt check` shows why")
+        raise DataError("every file is bad; `partt check` shows why")
     return concatenate(jets).inputs
 
 
@@ -328,6 +331,19 @@ def _some_targets(source: JetSource, index: JetIndex) -> Targets:
         if found is not None:
             targets.append(found[:num_jets])
     return np.concatenate(targets) if targets else np.empty((0, len(config.target_names)))
+
+
+def _of_first_good(
+    source: JetSource, chunks: Iterable[Chunk], read: Callable[[Chunk], Variables]
+) -> Variables | None:
+    """Return what is read of the first chunk that can be, if bad files are left out; None: of none."""
+    for chunk in chunks:
+        try:
+            return read(chunk)
+        except DataError:
+            if not source.on_bad_file.skip:
+                raise
+    return None
 
 
 def _first_jets(source: JetSource, chunk: Chunk, num_jets: int) -> Variables:

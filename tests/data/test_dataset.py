@@ -29,6 +29,7 @@ from partt.data.reading.jet_source import JetSource, open_source, read_chunk
 from partt.data.variables import Variables, select
 from partt.errors import ConfigError, DataError
 from partt.jet_inputs import Collection, JetInputs
+from partt.training.job import reference_jets, typical_jets
 
 FLAT = {
     "use_precomputed_weights": False,
@@ -490,6 +491,35 @@ def test_files_that_turn_out_bad_while_reading(files, tmp_path):
     assert 40 <= int(bad.sum()) <= 50
     good = [name for batch in batches for name in names(batch.without_bad())]
     assert len(good) == len(set(good)) == 16 * len(batches) - int(bad.sum())
+
+
+def test_fits_leave_out_files_that_turn_out_bad(files, tmp_path):
+    """Of standardisation and weights: the same numbers as without the file."""
+    fitted = config_with(
+        tmp_path,
+        preprocess={"method": "auto"},
+        inputs={"pf_features": {"length": 128, "vars": ["part_px", "part_dphi"]}},
+        weights={**FLAT, "reweight_basewgt": "1 + 0 * ak.sum(part_px, axis=1)"},
+    )
+    good = open_all(files, fitted)
+    more = [*files, InputFile("QCD", str(write_jets(tmp_path / "damaged.root", 50, ["QCD"], 8)))]
+    damaged(more[-1].url)
+    with pytest.raises(DataError, match="damaged.root.*part_px"):
+        open_all(more, fitted)
+    source = open_all(more, fitted, on_bad_file="skip", max_bad_fraction=0.3)
+    assert source.config == good.config
+
+
+def test_the_first_file_may_turn_out_bad(files, tmp_path):
+    """A training looks at its first jets: for the tagger file, and to measure the network."""
+    first = InputFile("QCD", str(write_jets(tmp_path / "damaged.root", 50, ["QCD"], 8)))
+    damaged(first.url)
+    source = open_all([first, files[0]], on_bad_file="skip", max_bad_fraction=0.5)
+    index = build_index(source)
+    assert len(reference_jets(source, index, ())["part_px"]) == 8
+    assert len(typical_jets(source, index)) == 120
+    with pytest.raises(DataError, match="damaged.root.*part_px"):
+        reference_jets(open_all([first, files[0]]), index, ())
 
 
 def test_a_class_may_not_vanish_with_its_bad_file(files):

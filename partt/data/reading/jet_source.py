@@ -146,7 +146,8 @@ def open_source(
     check_losses(inputs, good, bad, policy)
     files = tuple(info for _, info in good)
     is_labelled = not any(missing_branches(config, config.label_variables, file) for file in files)
-    config = fit_reweighting(fit_standardization(config, files), files)
+    config = fit_standardization(config, files, skip_bad=policy.skip)
+    config = fit_reweighting(config, files, skip_bad=policy.skip)
     return JetSource(
         files,
         tuple(sample for sample, _ in good),
