@@ -44,6 +44,7 @@ def convert(
     `overwrite`, inputs never.
     """
     open_dataset = _opener(dataset_format, input, tree)
+    _refuse_repeated(inputs)
     sources = {out: list(inputs)} if out.suffix == ".root" else _one_output_each(inputs, out)
     for path in sources:
         if os.path.realpath(path) in map(os.path.realpath, inputs):
@@ -59,6 +60,14 @@ def convert(
 
     with writing_to(out.parent if out.suffix == ".root" else out, list(sources)):
         return {path: _write(open_dataset, parts, path, add_progress) for path, parts in sources.items()}
+
+
+def _refuse_repeated(inputs: Sequence[Path]) -> None:
+    given: set[str] = set()
+    for path in inputs:
+        if os.path.realpath(path) in given:
+            raise ConfigError(f"{path} is given twice: its jets would be there twice; remove it once")
+        given.add(os.path.realpath(path))
 
 
 def _is_converted(path: Path) -> bool:

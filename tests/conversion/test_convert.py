@@ -354,3 +354,21 @@ def test_a_full_disk_leaves_no_file(tmp_path, capsys):
     assert code == 5
     assert "cannot write" in capsys.readouterr().err
     assert not list((tmp_path / "out").iterdir())
+
+
+def test_an_input_that_is_given_twice_is_refused(tmp_path, capsys):
+    """Its jets would be in the file twice; globs of the shell overlap easily."""
+    write_quark_gluon(tmp_path / "qg.npz", 4)
+    (tmp_path / "link.npz").symlink_to("qg.npz")
+    for other in (tmp_path / "qg.npz", tmp_path / "link.npz"):
+        words = [
+            "convert",
+            "quarkgluon",
+            str(tmp_path / "qg.npz"),
+            str(other),
+            "--out",
+            str(tmp_path / "a.root"),
+        ]
+        assert main(words) == 2
+        assert f"{other} is given twice" in capsys.readouterr().err
+    assert not (tmp_path / "a.root").exists()
