@@ -88,7 +88,11 @@ def shipped_file(folder: str, name_or_path: str) -> Path:
     path = Path(name_or_path)
     shipped = {file.stem: file for file in _shipped_folder(folder).glob("*.yaml")}
     if path.suffix in {".yaml", ".yml"} or len(path.parts) > 1:
-        if not path.is_file():
+        try:
+            is_file = path.is_file()
+        except OSError as error:  # a name that is too long, a folder that may not be entered
+            raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        if not is_file:
             name = f"; the one that partt ships is called {path.stem}" if path.stem in shipped else ""
             raise ConfigError(f"no such file: {path}{name}")
         return path

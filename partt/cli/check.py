@@ -41,11 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", metavar="FILES", nargs="*", help="files to train on: NAME:GLOB, GLOB, @LIST or URL"
     )
-    parser.add_argument("--train", metavar="FILES", nargs="+", default=[], help="like FILES")
+    parser.add_argument("--train", metavar="FILES", nargs="+", action="extend", default=[], help="like FILES")
     parser.add_argument(
         "--test",
         metavar="FILES",
         nargs="+",
+        action="extend",
         default=[],
         help="files that must not share jets with FILES",
     )
@@ -203,7 +204,7 @@ def _target_table(report: "CheckReport") -> Table:
     table = make_table("target", title="targets, of the selected jets", numbers=headings)
     for values in report.targets.values():
         numbers = (f"{number:.4g}" for number in (values.minimum, values.median, values.maximum))
-        table.add_row(values.name, *numbers, f"{values.num_nan / max(values.num_values, 1):.2%}")
+        table.add_row(escape(values.name), *numbers, f"{values.num_nan / max(values.num_values, 1):.2%}")
     return table
 
 
@@ -213,7 +214,9 @@ def _particle_class_table(report: "CheckReport") -> Table:
     for found in report.particle_classes.values():
         counts = {**found.by_class, "(not known)": found.num_unknown}
         for name, count in counts.items():
-            table.add_row(found.name, name, f"{count:,}", f"{count / max(sum(counts.values()), 1):.2%}")
+            table.add_row(
+                escape(found.name), escape(name), f"{count:,}", f"{count / max(sum(counts.values()), 1):.2%}"
+            )
     return table
 
 
@@ -225,9 +228,11 @@ def _domain_table(report: "CheckReport") -> Table:
     for name, found in report.domain.items():
         training = (f"{found.training[position]:.3g}" for position in (LOW, MEDIAN, HIGH))
         if found.excess is None:
-            table.add_row(name, *training)
+            table.add_row(escape(name), *training)
             continue
-        table.add_row(name, *training, f"{found.quantiles[MEDIAN]:.3g}", f"{found.excess.fraction:.1%}")
+        table.add_row(
+            escape(name), *training, f"{found.quantiles[MEDIAN]:.3g}", f"{found.excess.fraction:.1%}"
+        )
     return table
 
 

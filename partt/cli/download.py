@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", metavar="DATASET",
                         help="jetclass, top_landscape, quark_gluon, or a YAML list of files")  # fmt: skip
     parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help="folder for the files")
-    parser.add_argument("--only", nargs="+", default=(), metavar="PART",
+    parser.add_argument("--only", nargs="+", action="extend", default=[], metavar="PART",
                         help="train, val or test, or names or globs of files (default: all)")  # fmt: skip
     add_overwrite(parser)
 

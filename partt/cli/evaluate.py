@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--signal",
         metavar="CLASS",
         nargs="+",
+        action="extend",
         default=[],
         help="signal classes (default: all but the background)",
     )
@@ -66,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--background",
         metavar="CLASS[:FRACTION],...",
         nargs="+",
+        action="extend",
         default=[],
         help="background classes (default: QCD); scores of several are added, times their fractions",
     )
@@ -74,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bins",
         metavar="NAME=EDGE,...",
         nargs="+",
+        action="extend",
         default=[],
         help="bins of an observer (default: jet_pt and jet_eta, if present; jet_nparticles for regressions)",
     )
@@ -81,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--baseline",
         metavar="REGRESSION=NAME",
         nargs="+",
+        action="extend",
         default=[],
         help="observer to show beside a regression, given by its name or its target",
     )
@@ -89,12 +93,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--working-points",
         metavar="EPS=VALUE,...",
         nargs="+",
+        action="extend",
         default=[],
         help="signal or background efficiencies of cuts, like eps_s=0.5,0.8 eps_b=0.01 (default: those of "
         "the results table)",
     )
     parser.add_argument(
-        "--compare", metavar="NAME=SCORES", nargs="+", default=[], help="other models to compare with"
+        "--compare",
+        metavar="NAME=SCORES",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="other models to compare with",
     )
     parser.add_argument(
         "--published", action="store_true", help="add published results, from other data sets"

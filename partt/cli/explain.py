@@ -1,7 +1,10 @@
 """`partt explain`: which inputs of a tagger matter, where its network looks, and jets to look at."""
 
 import argparse
+import os
 from pathlib import Path
+
+from rich.markup import escape
 
 from partt.cli.arguments import add_network, add_overwrite, few_positive, positive
 from partt.cli.screen import make_console, make_table, print_table, progress_bar
@@ -46,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--group",
         metavar="NAME=INPUT,...",
         nargs="+",
+        action="extend",
         default=[],
         help="further inputs to shuffle together; kinematics, types and displacements are known by name",
     )
@@ -59,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     from partt.pages.explanation_link import EXPLANATION_FOLDER
     from partt.pages.number_text import Cell, cell_text
 
-    is_run = Path(options.tagger).is_dir()
+    is_run = os.path.isdir(options.tagger)  # noqa: PTH112 - Path.is_dir raises where a name is too long
     out = options.out or (Path(options.tagger) if is_run else Path()) / EXPLANATION_FOLDER
     with progress_bar("explaining", unit="steps") as progress:
         found = explain(
@@ -79,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     for one in sorted(found.importances, key=lambda one: -one.losses.area.loss)[:SHOWN]:
         loss = one.losses.area
         text = cell_text(Cell(loss.loss, loss.low, loss.high))
-        table.add_row(one.change.name.replace("[", r"\["), f"{text.value} ± {text.up}")
+        table.add_row(escape(one.change.name), f"{text.value} ± {text.up}")
     print_table(make_console(), table)
     for what, why in found.left_out.items():
         print(f"no {what}: {why}")
@@ -93,5 +97,7 @@ def _groups(texts: list[str]) -> dict[str, list[str]]:
         name, equals, columns = text.partition("=")
         if not (name and equals and columns):
             raise ConfigError(f"--group {text}: should be NAME=INPUT,..., like angles=part_deta,part_dphi")
+        if name in groups:
+            raise ConfigError(f"--group {text}: there is another group {name}; give each its own name")
         groups[name] = columns.split(",")
     return groups

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
 from rich.table import Table
 
 from partt.cli.arguments import add_network, add_overwrite, positive
@@ -113,5 +114,5 @@ def _proof(header: "OnnxHeader") -> str:
 def _table(result: "ExportResult") -> Table:
     table = make_table("input (float32)", "axes", "unit", title="exported")
     for name, axes in result.input_axes.items():
-        table.add_row(name, " x ".join(map(str, axes)), result.header.units.get(name, "1"))
+        table.add_row(escape(name), " x ".join(map(str, axes)), result.header.units.get(name, "1"))
     return table

@@ -6,6 +6,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
+
 import partt
 from partt.cli.arguments import add_bad_files, add_input, add_network, add_overwrite, few_positive
 from partt.cli.screen import make_console, make_table, print_table, progress_bar
@@ -49,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tagger",
         metavar="TAGGER",
         nargs="+",
+        action="extend",
         help="a tagger file, a run folder, an exported tagger (.onnx), or a name listed by `partt taggers`; "
         "several are an ensemble; of a folder of `partt train --seeds` each seed is used, for FOLDER/seed_N",
     )
@@ -197,7 +200,7 @@ def _print(result: "PredictResult", console: "Console") -> None:
     table.add_row("bad (not finite)", f"{balance.bad:,}")
     table.add_row("outputs", f"{len(result.outputs):,}" + (f" ({kept:,} already complete)" if kept else ""))
     if result.regressions:
-        table.add_row("regressions", ", ".join(_with_unit(task) for task in result.regressions))
+        table.add_row("regressions", escape(", ".join(map(_with_unit, result.regressions))))
     table.add_row("files skipped", f"{len(result.bad_files):,}")
     if rate is not None:
         table.add_row("jets/s", f"{rate:,.0f}")

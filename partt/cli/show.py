@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=count,
         nargs="+",
+        action="extend",
         default=[],
         help="draw these entries of the file, counted from 0",
     )

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help="folder for the files")
     parser.add_argument("--jets", metavar="N", type=positive, required=True, help="jets of each class")
-    parser.add_argument("--classes", nargs="+", choices=LABELS, default=list(LABELS), metavar="CLASS",
+    parser.add_argument("--classes", nargs="+", action="extend", choices=LABELS, metavar="CLASS",
                         help=f"classes to make (default: all of {' '.join(LABELS)})")  # fmt: skip
     parser.add_argument("--jets-per-file", metavar="N", type=positive, default=10_000,
                         help="jets in each file, at most (default: 10000)")  # fmt: skip
@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--card", metavar="FILE", type=Path,
                         help="detector card, a YAML file (default: that of JetClass)")  # fmt: skip
     extras = "; ".join(f"{name} ({branches})" for name, branches in EXTRAS.items())
-    parser.add_argument("--extra", nargs="+", choices=list(EXTRAS), default=(), metavar="EXTRA",
+    parser.add_argument("--extra", nargs="+", action="extend", choices=list(EXTRAS), default=[],
+                        metavar="EXTRA",
                         help=f"also write branches that JetClass does not have: {extras}")  # fmt: skip
     parser.add_argument("--mass-range", type=_masses, metavar="LOW:HIGH",
                         help="masses of H, W and Z in GeV, like 30:250 (default: as measured)")  # fmt: skip
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         result = simulate(
             options.out,
             jets=options.jets,
-            classes=options.classes,
+            classes=options.classes or LABELS,
             jets_per_file=options.jets_per_file,
             split=options.split,
             pt_min=options.pt_min,
@@ -103,6 +104,8 @@ def _splits(text: str) -> Mapping[str, float]:
     splits: dict[str, float] = {}
     for part in text.split(","):
         name, equals, fraction = part.partition("=")
+        if name in splits:
+            raise argparse.ArgumentTypeError(f"{name!r} is there twice")
         try:
             splits[name] = float(fraction)
         except ValueError:

@@ -48,11 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--train",
         metavar="FILES",
         nargs="+",
+        action="extend",
         required=True,
         help="files for training: NAME:GLOB, GLOB, @LIST or URL",
     )
     validation = parser.add_mutually_exclusive_group(required=True)
-    validation.add_argument("--val", metavar="FILES", nargs="+", help="files for validation")
+    validation.add_argument("--val", metavar="FILES", nargs="+", action="extend", help="files for validation")
     validation.add_argument(
         "--val-fraction",
         metavar="F",
@@ -98,6 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--teacher",
         metavar="TAGGER",
         nargs="+",
+        action="extend",
         help="learn the scores of a tagger (file, run folder or shipped tagger) of the same classes, or of "
         "several as an ensemble; the key `distillation` of the recipe says how",
     )

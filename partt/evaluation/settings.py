@@ -103,6 +103,8 @@ def parse_bins(texts: Sequence[str]) -> dict[str, Floats]:
             edges = [float(value) for value in values.split(",")]
         except ValueError:
             edges = []
+        if name in bins:
+            raise ConfigError(f"bins {shorten(text)}: {name} has others already; give it once")
         bins[name] = check_edges(name, edges)
     return bins
 

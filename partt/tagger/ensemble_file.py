@@ -76,9 +76,9 @@ def ensemble_bytes(ensemble: Ensemble) -> bytes:
 
 def is_ensemble(path: Path) -> bool:
     """Return whether a file is that of an ensemble."""
-    if not path.is_file():  # opening a pipe would wait
-        return False
     try:
+        if not path.is_file():  # opening a pipe would wait
+            return False
         with path.open("rb") as file:
             header_bytes = int.from_bytes(file.read(8), "little")
             header = file.read(header_bytes) if header_bytes <= MAX_HEADER_BYTES else b""

@@ -82,7 +82,7 @@ def _network_file(file: str | Path | NetworkFile | None) -> NetworkFile | None:
 def seed_folders(name_or_path: str | Path) -> list[Path]:
     """Return the run folders in a folder of `partt train --seeds`, by seed; none if it is something else."""
     path = Path(name_or_path)
-    if not os.path.isdir(path) or (path / BEST_OF_RUN).exists():  # noqa: PTH112 - as below
+    if not os.path.isdir(path) or os.path.exists(path / BEST_OF_RUN):  # noqa: PTH110, PTH112 - as below
         return []
     found = [folder for folder in path.glob(f"{SEED}*") if folder.name.removeprefix(SEED).isdecimal()]
     return sorted(found, key=lambda folder: int(folder.name.removeprefix(SEED)))

@@ -1,6 +1,7 @@
 """Recipes: how to train, as typed YAML."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -344,9 +345,10 @@ def load_recipe(
         overrides = [_network_override(text, str(path), network_file), *overrides]
     recipe = parse_record(text, Recipe, str(path), overrides)
     beside = path.parent / recipe.data_config
-    recipe = recipe.replace(data_config=str(beside)) if beside.is_file() else recipe
+    if os.path.isfile(beside):  # noqa: PTH113 - Path.is_file raises where a name is too long
+        recipe = recipe.replace(data_config=str(beside))
     beside = path.parent / (recipe.model.file or "")
-    return with_network_file(recipe, beside) if beside.is_file() else recipe
+    return with_network_file(recipe, beside) if os.path.isfile(beside) else recipe  # noqa: PTH113 - as above
 
 
 def with_network_file(recipe: Recipe, file: str | Path) -> Recipe:

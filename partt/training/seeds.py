@@ -1,5 +1,6 @@
 """`partt train --seeds`: the same training with several seeds, one after another."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ def train_seeds(
     Options are those of `train`. With `resume`, trainings that are complete end at once.
     """
     folder = Path(out) if out is not None else default_folder(recipe)
-    if RunFolder(folder).definition.exists():
+    if os.path.lexists(RunFolder(folder).definition):
         raise ConfigError(f"{folder} contains a single run; choose another --out for several seeds")
     world = world_from_environment()
     results: list[FitResult] = []

@@ -398,6 +398,16 @@ def test_tables_by_collection(tmp_path, capsys):
     assert "vertex_px" in of_sv.split("warning")[0]
 
 
+def test_names_with_brackets_stay_text(tmp_path, capsys):
+    """They are markup for rich: [/b] was a MarkupError, and [mu] was not shown."""
+    names = "  particles:\n    real: {collection: sv, value: vertex_mass > 1, names: ['[/b]', 'e[mu]']}\n"
+    file = write_events(tmp_path / "a.root", 100)
+    assert main(["check", write_config(tmp_path, PF_AND_SV + names), str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert "[/b]" in printed
+    assert "e[mu]" in printed
+
+
 def test_a_collection_without_particles_looks_wrong(tmp_path, capsys):
     empty = Jagged(np.empty(0, np.float32), np.zeros(31, np.int64))
     vertices = {f"vertex_{name}": empty for name in ("pt", "eta", "phi", "mass")}

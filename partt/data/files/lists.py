@@ -55,7 +55,7 @@ def expand_files(arguments: Sequence[str], tree: str | None = None) -> tuple[Inp
 def _split_tree(location: str, folder: Path) -> tuple[str, str | None]:
     """Split FILE.root:TREE, unless there is a file of that name."""
     named = _WITH_TREE.fullmatch(location)
-    if named is None or (not is_remote(location) and (folder / local_path(location)).exists()):
+    if named is None or (not is_remote(location) and os.path.exists(folder / local_path(location))):  # noqa: PTH110 - Path.exists raises where a name is too long
         return location, None
     return named["location"], named["tree"]
 
