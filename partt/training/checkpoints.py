@@ -1,7 +1,7 @@
 """Checkpoints: everything that a run needs to continue as if it had not been interrupted.
 
 A checkpoint is two files: tensors (.pt, loadable with weights_only), then a JSON file with everything else
-and the sha256 of the tensors. A checkpoint with its JSON file is complete; damage is found when it is loaded.
+and the sha256 of both. A checkpoint with its JSON file is complete; damage is found when it is loaded.
 """
 
 import hashlib
@@ -43,7 +43,11 @@ def save_checkpoint(folder: Path, name: str, checkpoint: Checkpoint, keep: int, 
     path = folder / f"{name}.json"
     with atomic_path(path.with_suffix(".pt")) as temporary:
         temporary.write_bytes(contents)
-    header = {"format_version": FORMAT_VERSION, "sha256": hashlib.sha256(contents).hexdigest()}
+    header = {
+        "format_version": FORMAT_VERSION,
+        "sha256": hashlib.sha256(contents).hexdigest(),
+        "values_sha256": _values_sha256(checkpoint.values),
+    }
     write_text(path, json.dumps({**header, **checkpoint.values}, indent=1))
     _remove_old(folder, keep, best)
 
@@ -111,14 +115,21 @@ def _load(path: Path) -> Checkpoint:
         with path.with_suffix(".pt").open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         version, sha256 = int(values.pop("format_version")), values.pop("sha256")
+        of_values = values.pop("values_sha256", None)  # older ones have none
     except (ParttError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(f"the checkpoint {path} is damaged: {error}") from error
     if version > FORMAT_VERSION:
         raise DataError(f"the checkpoint {path} was written by a newer partt")
     if found != sha256:
         raise DataError(f"the checkpoint {path.with_suffix('.pt')} is damaged: its sha256 has changed")
+    if of_values is not None and of_values != _values_sha256(values):
+        raise DataError(f"the checkpoint {path} is damaged: the sha256 of its values has changed")
     tensors = torch.load(path.with_suffix(".pt"), map_location="cpu", weights_only=True)
     return Checkpoint(_from_format_1(tensors) if version == 1 else tensors, values)
+
+
+def _values_sha256(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _from_format_1(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -397,7 +397,20 @@ def _prepare_folder(
         resume=resume,
         epochs_done=epochs_done,
     )
+    _refuse_lost_checkpoints(folder)
     append_environment(folder, describe_environment(machine.device, machine.world.size))
+
+
+def _refuse_lost_checkpoints(folder: RunFolder) -> None:
+    """Raise an error if a run could only start again, and would replace its tagger and its log."""
+    if any(folder.checkpoints.glob("step-*.json")) or not folder.metrics.exists():
+        return
+    epochs = read_metrics(folder.metrics, "epoch")
+    if len(epochs) > 1:  # after the first one, the run may have been killed before its first checkpoint
+        raise DataError(
+            f"{folder.checkpoints} has no checkpoint, but {len(epochs)} epochs were trained: restore it, or "
+            "start again with another --out"
+        )
 
 
 def _size(learner: Learner) -> dict[str, float]:

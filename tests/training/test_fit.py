@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from partt.tagger.loading import load_torch_tagger
 from partt.training.checkpoints import load_newest
 from partt.training.events import EpochEnded, Notice, Started, StepDone, Validating
 from partt.training.objectives.classification import Classification
+from partt.training.objectives.objective import Measurements
 from partt.training.recipe import load_recipe
 from partt.training.run_folder import RunFolder, locked_run_folder
 from small_networks import SMALL_SLIM
@@ -236,6 +238,41 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(jet_file, tmp_p
         run_job(job, tmp_path / "run", resume=True)
 
 
+@pytest.mark.parametrize(
+    "change", [lambda values: values["state"].update(step=1), lambda values: values.pop("state")]
+)
+def test_changed_numbers_of_a_checkpoint(jet_file, tmp_path, change):
+    """A run went on from another step, or ended with a KeyError."""
+    job = tiny_job(jet_file)
+    run_job(job, tmp_path / "whole")
+    run_job(job, tmp_path / "run", should_stop=stop_after(12))
+    newest = max((tmp_path / "run" / "checkpoints").glob("*.json"))
+    values = json.loads(newest.read_text())
+    change(values)
+    newest.write_text(json.dumps(values))
+    events = []
+    run_job(job, tmp_path / "run", resume=True, report=events.append)
+    assert any(isinstance(event, Notice) and "of its values has changed" in event.text for event in events)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_run_without_its_checkpoints_does_not_start_again(jet_file, tmp_path):
+    """Its tagger was replaced by one of a new run, without a word."""
+    job = tiny_job(jet_file, epochs=2)
+    run_job(job, tmp_path)
+    tagger = (tmp_path / "best.safetensors").read_bytes()
+    log = (tmp_path / "metrics.jsonl").read_text()
+    shutil.rmtree(tmp_path / "checkpoints")
+    with pytest.raises(
+        DataError, match="checkpoints has no checkpoint, but 2 epochs were trained: restore it"
+    ):
+        run_job(job, tmp_path, resume=True)
+    assert (tmp_path / "best.safetensors").read_bytes() == tagger
+    assert (tmp_path / "metrics.jsonl").read_text() == log
+    (tmp_path / "metrics.jsonl").write_text("")  # as if it had been killed in its first epoch
+    assert run_job(job, tmp_path, resume=True).state.epoch == 2
+
+
 def test_a_changed_config_is_refused(jet_file, tmp_path):
     run_job(tiny_job(jet_file, steps=1, epochs=None), tmp_path)
     with pytest.raises(ConfigError, match="already contains a run; add --resume"):
@@ -296,3 +333,11 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
 def test_the_batch_must_divide(jet_file, tmp_path):
     with pytest.raises(ConfigError, match="make it a multiple of 3"):
         run_job(tiny_job(jet_file, accumulate=3), tmp_path)
+
+
+def test_validation_jets_without_weight():
+    """It was a ZeroDivisionError: some of the jets may have no weight, but not all that validate."""
+    sums = {"loss": torch.tensor(0.0), "correct": torch.tensor(0.0), "weight": torch.tensor(0.0)}
+    values = {"probabilities": torch.ones(2, 3), "labels": torch.tensor([0, 1])}
+    with pytest.raises(DataError, match="weights of the validation jets add up to 0"):
+        Classification(3).validation_values(Measurements(2, sums, values))

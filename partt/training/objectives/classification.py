@@ -63,6 +63,11 @@ class Classification(Objective):
     def validation_values(self, measured: Measurements) -> dict[str, float | None]:
         """Return weighted loss and accuracy, and the AUC, which is None if only one class has jets."""
         loss, correct, weight = (float(measured.sums[name]) for name in ("loss", "correct", "weight"))
+        if not weight:
+            raise DataError(
+                "the weights of the validation jets add up to 0, so there is no mean loss: use more of them "
+                "(validation_jets_per_epoch), or other weights"
+            )
         probabilities, labels = measured.values["probabilities"].numpy(), measured.values["labels"].numpy()
         return {
             LOSS.name: loss / weight,
