@@ -23,6 +23,7 @@ Count = Annotated[int, Field(ge=1, le=10**12)]
 NumSteps = Annotated[int, Field(ge=0, le=10**12)]
 NumJets = Annotated[int, Field(ge=1, le=2**20)]  # that are in memory together
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Factor = Annotated[float, Field(gt=0, le=1e9)]  # products of some fit into float32
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Patterns = Annotated[tuple[str, ...], Field(strict=False)]  # YAML has lists, not tuples
 
@@ -65,9 +66,9 @@ class OptimizerChoice(Record):
     """The optimizer; null: the default of the optimizer."""
 
     name: Literal["ranger", "adamw", "adam", "sgd"] = "ranger"
-    lr: PositiveFloat
+    lr: Factor
     """the learning rate; the schedule multiplies it"""
-    lr_factors: Mapping[Regex, PositiveFloat] = Field(default_factory=dict, max_length=100)
+    lr_factors: Mapping[Regex, Factor] = Field(default_factory=dict, max_length=100)
     """factors of the learning rate, by regular expressions that names of parameters start with, such as
     `heads\\.: 10`; `backbone.` may be left out; the first that matches counts"""
     weight_decay: NonNegativeFloat = 0.0
@@ -122,7 +123,7 @@ class ScheduleChoice(Record):
 class FineTuning(Record):
     """Learning rates, frozen parameters and standardisation of runs that start from another tagger."""
 
-    head_lr_factor: PositiveFloat = 1.0
+    head_lr_factor: Factor = 1.0
     """learning rate of the last layer, relative to the other layers"""
     freeze: Patterns = ()
     """parameters that stay fixed: shell patterns of names, such as particle_embedding.*"""
@@ -147,7 +148,7 @@ class EmaChoice(Record):
 class DistillationChoice(Record):
     """The loss with a teacher: (1 - label_weight) T² KL(teacher || student) + label_weight cross entropy."""
 
-    temperature: PositiveFloat = 4.0
+    temperature: Annotated[float, Field(ge=1e-3, le=1e6)] = 4.0
     """T, by which the logits of both are divided; the larger, the more the classes with small scores count"""
     label_weight: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """0: the scores of the teacher are all that is learned, and files need no labels"""
