@@ -104,11 +104,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Predict, show progress and print the balance."""
+    from partt.prediction.outputs import is_file_name
     from partt.tagger.loading import load_tagger, seed_folders
 
     files, names = _what_to_tag(options)
     seeds = seed_folders(names[0]) if len(names) == 1 else []
-    if seeds and options.out.suffix in {".root", ".parquet"}:
+    if seeds and is_file_name(options.out):
         raise ConfigError(
             f"--out {options.out}: {names[0]} has {len(seeds)} seeds: give a folder for all scores"
         )

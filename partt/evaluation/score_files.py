@@ -41,7 +41,8 @@ def open_score_files(arguments: Sequence[str], tree: str | None = None) -> list[
                 f"{first.info.url} of {', '.join(first.score_columns) or 'no classes'}; compare models of "
                 "different classes with --compare"
             )
-    seeds = _by_seed(files)
+    filled = [file for file in files if file.info.num_entries]  # those without jets are all the same
+    seeds = _by_seed(filled or files)
     _check_taggers(seeds)
     return seeds
 

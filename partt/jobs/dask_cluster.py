@@ -53,7 +53,7 @@ def _connected(distributed: Any, scheduler: str | None, num_workers: int) -> Ite
     if scheduler is not None:
         try:
             client = distributed.Client(scheduler, timeout=CONNECT_TIMEOUT, set_as_default=False)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # each protocol has its own: tls:// without certificates is a TypeError
             raise OutputError(f"no dask scheduler answers at {scheduler}: {error}") from error
         with client:
             yield client

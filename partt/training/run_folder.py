@@ -26,7 +26,7 @@ from partt.errors import ConfigError, OutputError
 from partt.jobs.folder_lock import keep_lock, opened_folder, try_lock
 from partt.jobs.metrics_file import METRICS_FILE
 from partt.regular_files import read_json
-from partt.tagger.loading import BEST_OF_RUN
+from partt.tagger.loading import BEST_OF_RUN, seed_folders
 from partt.training.job import with_defaults
 
 LOCK = "lock"
@@ -169,7 +169,12 @@ def _is_longer(before: Any, now: Mapping[str, Any]) -> bool:
 
 
 def _refuse_foreign_files(folder: RunFolder, texts: Iterable[str]) -> None:
-    """Raise an error if the folder of a new run has a file that the run would replace, or continue from."""
+    """Raise an error if the folder of a new run has files that the run would replace, use or hide."""
+    if seeds := seed_folders(folder.path):
+        raise ConfigError(
+            f"{folder.path} has {len(seeds)} trainings that differ in their seed: add --seeds to continue "
+            "them, or choose another --out"
+        )
     existing = [path for path in folder.files(texts) if os.path.lexists(path)]
     existing += [path for path in (folder.checkpoints,) if path.is_dir() and any(path.iterdir())]
     if existing:

@@ -201,6 +201,16 @@ def test_files_with_the_same_jets_are_seeds(tmp_path):
         open_score_files(paths[:5])
 
 
+def test_files_without_jets_are_no_seeds(tmp_path):
+    """Two of them were the same jets twice, and the other files came too few times."""
+    sizes = {"a": 100, "b": 0, "c": 0}
+    paths = [write_scores(tmp_path / f"{name}.root", size) for name, size in sizes.items()]
+    (files,) = open_score_files(paths)
+    assert read_scores(files).num_jets == 100
+    with pytest.raises(DataError, match="no jets left to evaluate"):
+        read(paths[1])
+
+
 def test_one_class_files_without_observers_are_parts(tmp_path):
     for number in range(2):
         table = score_table(50, seed=number)

@@ -77,6 +77,8 @@ def test_no_scheduler_answers(tmp_path, capsys, monkeypatch):
     words = ["--tagger", str(tmp_path / "t.safetensors"), "--out", str(tmp_path / "out")]
     assert main(["predict", str(path), *words, "--scheduler", "tcp://127.0.0.1:9"]) == 5
     assert "no dask scheduler answers at tcp://127.0.0.1:9" in capsys.readouterr().err
+    assert main(["predict", str(path), *words, "--scheduler", "tls://127.0.0.1:9"]) == 5
+    assert "no dask scheduler answers at tls://127.0.0.1:9: TLS expects" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         main(["predict", str(path), *words, "--scheduler", "tcp://127.0.0.1:9", "--workers", "2"])
 

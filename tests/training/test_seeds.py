@@ -35,13 +35,16 @@ def test_from_training_to_the_table(jet_file, recipe, tmp_path, capsys, one_figu
     assert main(["train", recipe, *files, "--out", "runs", "--seeds", "2", "--seed", "4"]) == 2
     assert main(["train", recipe, *files, "--out", "one", "--seeds", "2"]) == 2
     assert "one contains a single run" in " ".join(capsys.readouterr().err.split())
+    assert main(["train", recipe, *files, "--out", "runs", "--resume"]) == 2  # which would hide the seeds
+    assert "runs has 2 trainings that differ in their seed: add --seeds" in capsys.readouterr().err
     write_jets(tmp_path / "test.root", 200, seed=3)
     assert main(["predict", "--tagger", "runs", "test.root", "--out", "scores", "--threads", "1"]) == 0
     scores = [f"scores/seed_{seed}/test.root" for seed in (4, 5)]
     first, second = (read_columns(path, ["score_QCD"], 0, 200)["score_QCD"] for path in scores)
     assert not np.array_equal(first, second)
-    assert main(["predict", "--tagger", "runs", "test.root", "--out", "scores.root"]) == 2
-    assert "runs has 2 seeds: give a folder" in capsys.readouterr().err
+    for name in ("scores.root", "scores.pq"):
+        assert main(["predict", "--tagger", "runs", "test.root", "--out", name]) == 2
+        assert "runs has 2 seeds: give a folder" in capsys.readouterr().err
     assert main(["evaluate", *scores, "--out", "report", "--name", "PFN"]) == 0
     assert "PFN (2 seeds)" in capsys.readouterr().out
     with pytest.raises(
