@@ -154,7 +154,9 @@ def test_numbers_below_a_mark_are_replaced(write):
     page = "a\n<!-- generated: notebook -->\nb\n<!-- generated: probes -->\nc\n"
     new = with_numbers(page)
     assert new.startswith("a\n<!-- generated: notebook -->\nb\n<!-- generated: probes -->\n\n|")
-    assert new.endswith("| new weights, BatchNorms that have seen jets | 0 | 0 | 0.2500 |\n\n<!-- end -->\nc\n")
+    assert new.endswith(
+        "| new weights, BatchNorms that have seen jets | 0 | 0 | 0.2500 |\n\n<!-- end -->\nc\n"
+    )
     assert with_numbers(new) == new
     assert with_numbers(new.replace("0.2500", "0.2600")) == new
 
