@@ -25,6 +25,7 @@ import json
 import math
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -79,7 +80,7 @@ TRAININGS = {
     "slim_m": _one_cycle("slim_m", "1e-3", num_seeds=1, num_epochs=6),
     "part": Training("jetclass_part_full", ("epochs=6",)),
     "student of three part_s": _one_cycle("part_xs", "5e-3", teacher="part_s"),
-    "student of the best": _one_cycle("part_xs", "5e-3", teacher="jetclass-200k"),
+    "student of jetclass-200k": _one_cycle("part_xs", "5e-3", teacher="jetclass-200k"),
 }
 PAIRS = (  # the first less the second
     ("slim_s", "part_s"),
@@ -87,8 +88,8 @@ PAIRS = (  # the first less the second
     ("slim_m", "part_m"),
     ("part_s", "part_xs"),
     ("student of three part_s", "part_xs"),
-    ("student of the best", "part_xs"),
-    ("student of the best", "part_s"),
+    ("student of jetclass-200k", "part_xs"),
+    ("student of jetclass-200k", "part_s"),
     ("jetclass-200k", "jetclass-small"),
 )
 PUBLISHED = {  # name here -> row of partt/evaluation/published/jetclass.csv
@@ -403,10 +404,8 @@ def draw_points(
     axis: Any, networks: Mapping[str, Any], metric: str, published: Mapping[str, float] | None
 ) -> dict[str, tuple[float, float]]:
     """Draw the networks that have a metric; return name -> point to label."""
-    from partt.pages.style import colour
-
     named = {}
-    for number, (name, found) in enumerate(networks.items()):
+    for name, found in networks.items():
         fast, single = (found["jets_per_second"][str(size)] for size in (NUM_JETS, 1))
         if published is not None:
             mean, error = published.get(name), 0.0
@@ -414,13 +413,22 @@ def draw_points(
             mean, error = mean_and_error(found["seeds"], metric) if "seeds" in found else (None, 0.0)
         if mean is None:
             continue
-        marker = "D" if name in SHIPPED else "o"
-        axis.errorbar(fast, mean, error or None, fmt=marker, color=colour(number), markersize=6)
+        marker, colour = "D" if name in SHIPPED else "o", colour_of(name)
+        axis.errorbar(fast, mean, error or None, fmt=marker, color=colour, markersize=6)
         if published is None:
-            axis.plot([single, fast], [mean, mean], color=colour(number), linewidth=0.8)
-            axis.plot(single, mean, marker, color=colour(number), fillstyle="none", markersize=6)
+            axis.plot([single, fast], [mean, mean], color=colour, linewidth=0.8)
+            axis.plot(single, mean, marker, color=colour, fillstyle="none", markersize=6)
         named[name] = (fast, mean)
     return named
+
+
+def colour_of(name: str) -> str:
+    """Return the colour of a network: one for each family."""
+    from partt.pages.style import colour
+
+    families = ("part", "slim", "student", "jetclass")
+    family = re.split("[_ -]", name)[0]
+    return colour(families.index(family) if family in families else len(families))
 
 
 def legend() -> list[Any]:

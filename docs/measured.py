@@ -300,11 +300,12 @@ def reading_vertices() -> str:
 def large_sample() -> str:
     """Return time and memory to open, index and read a sample of JetClass's size."""
     found = read_json("scale", "scale")
+    rate = found["streaming"]["jets"] / found["streaming"]["seconds"]
     names = {
         "open": f"open {found['files']:,} files",
         "index": f"index {found['jets']:,} jets",
         "reader is ahead": "the reader is one unit ahead, and waits",
-        "streaming": f"read {found['streaming']['jets']:,} jets",
+        "streaming": f"read {found['streaming']['jets']:,} jets ({count(rate)} jets/s)",
         "jets for the tagger file": "jets for the tagger file, before the first step",
     }
     rows = []

@@ -42,7 +42,7 @@ def read_bounded(path: str | Path, max_bytes: int, *, error_type: type[ParttErro
 
 def has_contents(path: str | Path, contents: bytes) -> bool:
     """Return whether a file has these contents; a larger one is not read."""
-    return read_bounded(path, len(contents)) == contents
+    return Path(path).stat().st_size == len(contents) and read_bounded(path, len(contents)) == contents
 
 
 def read_json(path: str | Path, *, error_type: type[ParttError] = DataError) -> Any:

@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="copy matching branches of the input too, like 'jet_*'",
     )
     parser.add_argument(
-        "--embeddings", action="store_true", help="add the embedding of each jet: the input of the last layer"
+        "--embeddings", action="store_true", help="add the embedding of each jet: what the heads see"
     )
     parser.add_argument("--apply-selection", action="store_true", help="leave out jets that are not selected")
     add_bad_files(parser)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from partt.config import Record, load_record, shipped_file, shipped_names
+from partt.config import Record, load_record, shipped_file
 from partt.errors import ConfigError
 
 FOLDER = "public_datasets"  # of the repository, and of what the wheel carries
@@ -88,8 +88,3 @@ def load_public_dataset(name_or_path: str) -> PublicDataset:
     if twice is not None:
         raise ConfigError(f"{path}: files: {twice} is listed twice")
     return dataset
-
-
-def public_dataset_names() -> list[str]:
-    """Return the names of the lists that partt ships."""
-    return shipped_names(FOLDER)

@@ -91,7 +91,7 @@ def join_rows(parts: Sequence[Tensor], groups: Sequence[JetGroup], layout: Layou
 
 
 def jet_of_row(offsets: Tensor, num_rows: int | None = None) -> Tensor:
-    """Return the jet of every packed row (T,); without their number, that on a GPU is waited for."""
+    """Return the jet of every packed row (T,); without their number, a GPU is waited for."""
     lengths = offsets.diff()
     jets = torch.arange(len(lengths), device=offsets.device)
     return jets.repeat_interleave(lengths, output_size=num_rows)

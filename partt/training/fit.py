@@ -49,7 +49,7 @@ from partt.training.run_folder import (
 )
 from partt.training.schedules import freeze_notices, rate_factor
 from partt.training.state import RunState, state_from_json
-from partt.training.steps import Steps, count_steps
+from partt.training.steps import Steps, count_steps, pass_notices
 from partt.training.trial import try_network_file
 from partt.training.validation import MetricValues, validate
 
@@ -115,8 +115,11 @@ def fit(
         restore(learner, checkpoint)
         state = state_from_json(checkpoint.values["state"])
     if world.is_first:
-        too_short = freeze_notices(job.recipe.fine_tuning, steps.num_steps)
-        for text in [*lr_notices(learner.network, job.recipe.optimizer), *too_short]:
+        for text in [
+            *lr_notices(learner.network, job.recipe.optimizer),
+            *freeze_notices(job.recipe.fine_tuning, steps.num_steps),
+            *pass_notices(job.recipe, job.train_index),
+        ]:
             report(Notice(text))
         report(_started(learner, steps, state, size))
     log = MetricsLog(folder, state) if world.is_first else None

@@ -7,6 +7,8 @@ from partt.data.reading.read_plan import jets_per_pass
 from partt.errors import ConfigError
 from partt.training.recipe import Recipe
 
+MANY_PASSES = 10  # over the training jets, in one epoch
+
 
 @dataclass(frozen=True)
 class Steps:
@@ -39,3 +41,12 @@ def count_steps(recipe: Recipe, index: JetIndex, world_size: int) -> Steps:
     steps_per_epoch = max(1, jets // recipe.batch_size)
     num_steps = recipe.steps or (recipe.epochs or 0) * steps_per_epoch
     return Steps(num_steps, steps_per_epoch, recipe.batch_size // parts, recipe.accumulate)
+
+
+def pass_notices(recipe: Recipe, index: JetIndex) -> list[str]:
+    """Return that an epoch is many passes over the training jets, as with a recipe for a larger sample."""
+    num_jets, wanted = jets_per_pass(index.chunks)[0], recipe.jets_per_epoch or 0
+    if wanted < MANY_PASSES * num_jets:
+        return []
+    passes = f"{wanted:,} jets are {wanted // num_jets:,} passes over the {num_jets:,} training jets"
+    return [f"jets_per_epoch: {passes}; with --set jets_per_epoch=null an epoch is one pass"]

@@ -29,7 +29,7 @@ from partt.config import shipped_names
 from partt.data.files import access
 from partt.downloading import download as download_module
 from partt.downloading import transfer
-from partt.downloading.public_datasets import load_public_dataset, public_dataset_names
+from partt.downloading.public_datasets import FOLDER, load_public_dataset
 from partt.errors import ConfigError, DataError, OutputError
 
 pytestmark = pytest.mark.server
@@ -120,7 +120,7 @@ def test_the_next_command_converts_or_checks(tmp_path, out, capsys, monkeypatch)
     assert main(last.split()[2:]) == 0
 
 
-@pytest.mark.parametrize("name", public_dataset_names())
+@pytest.mark.parametrize("name", shipped_names(FOLDER))
 def test_the_lists_that_partt_ships(name):
     dataset = load_public_dataset(name)
     assert dataset.address.startswith("https://zenodo.org/records/")
@@ -132,7 +132,7 @@ def test_the_lists_that_partt_ships(name):
 
 
 def test_the_size_of_the_shipped_lists():
-    sizes = {name: len(load_public_dataset(name).files) for name in public_dataset_names()}
+    sizes = {name: len(load_public_dataset(name).files) for name in shipped_names(FOLDER)}
     assert sizes == {"jetclass": 12, "quark_gluon": 20, "top_landscape": 3}
 
 

@@ -46,6 +46,15 @@ def test_the_first_line_and_the_table(folder, capsys):
     load_torch_tagger(folder / "runs" / "tiny" / "best.safetensors")
 
 
+@pytest.mark.parametrize(("jets_per_epoch", "is_said"), [(2000, True), (1990, False), ("null", False)])
+def test_an_epoch_of_many_passes_is_said(folder, capsys, jets_per_epoch, is_said):
+    """A recipe for 100 million jets, trained on a few thousand, would take days."""
+    steps = f"--set jets_per_epoch={jets_per_epoch} --set epochs=null --set steps=1"
+    assert command(f"tiny.yaml --train qcd.root hbb.root --val more.root {steps}") == 0
+    said = "jets_per_epoch: 2,000 jets are 10 passes over the 200 training jets" in capsys.readouterr().out
+    assert said == is_said
+
+
 def test_resume_starts_goes_on_and_refuses_changes(folder, capsys):
     text = "tiny.yaml --train qcd.root hbb.root --val-fraction 0.3 --out run"
     assert command(f"{text} --resume") == 0
