@@ -46,7 +46,7 @@ def count_steps(recipe: Recipe, index: JetIndex, world_size: int) -> Steps:
 def pass_notices(recipe: Recipe, index: JetIndex) -> list[str]:
     """Return that an epoch is many passes over the training jets, as with a recipe for a larger sample."""
     num_jets, wanted = jets_per_pass(index.chunks)[0], recipe.jets_per_epoch or 0
-    if wanted < MANY_PASSES * num_jets:
+    if not num_jets or wanted < MANY_PASSES * num_jets:  # whoever reads the jets says that there are none
         return []
     passes = f"{wanted:,} jets are {wanted // num_jets:,} passes over the {num_jets:,} training jets"
     return [f"jets_per_epoch: {passes}; with --set jets_per_epoch=null an epoch is one pass"]

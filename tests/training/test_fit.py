@@ -6,9 +6,12 @@ import json
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from partt.data.reading.jet_index import JetIndex
+from partt.data.reading.read_plan import Chunk
 from partt.errors import ConfigError, DataError
 from partt.jobs.metrics_file import read_metrics
 from partt.tagger.loading import load_torch_tagger
@@ -18,6 +21,7 @@ from partt.training.objectives.classification import Classification
 from partt.training.objectives.objective import Measurements
 from partt.training.recipe import load_recipe
 from partt.training.run_folder import RunFolder, locked_run_folder
+from partt.training.steps import pass_notices
 from small_networks import SMALL_SLIM
 from training_jobs import run_job, stop_after, tiny_job, tiny_recipe
 
@@ -341,3 +345,12 @@ def test_validation_jets_without_weight():
     values = {"probabilities": torch.ones(2, 3), "labels": torch.tensor([0, 1])}
     with pytest.raises(DataError, match="weights of the validation jets add up to 0"):
         Classification(3).validation_values(Measurements(2, sums, values))
+
+
+def test_passes_without_jets_are_not_counted():
+    """Weights may leave less than one jet in a pass; that there are too few is said when they are read."""
+    chunk = Chunk(0, 0, 1, 1, 0.5, "")
+    index = JetIndex((chunk,), np.array([[1]]), 0.5)
+    assert pass_notices(tiny_recipe(), index) == []
+    (notice,) = pass_notices(tiny_recipe(), replace(index, chunks=(replace(chunk, expected=2.0),)))
+    assert "96 jets are 48 passes over the 2 training jets" in notice
