@@ -51,6 +51,7 @@ LETTER, LINE, DOT = 9, 20, 8  # sizes in labels and of points, in pixels
 CORNERS = ((True, True), (True, False), (False, True), (False, False))  # of a point: right?, up?
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 COMMON = ("batch_size=128", "jets_per_epoch=20000")
+ADAMW = ("optimizer.name=adamw", "schedule.name=one_cycle")  # instead of Ranger
 ONE_CYCLE = ("optimizer.weight_decay=0.01", "schedule.rise_fraction=0.3", "schedule.final_factor=0.01")
 
 
@@ -78,7 +79,7 @@ TRAININGS = {
     "particlenet": Training("jetclass_particlenet", ("optimizer.lr=5e-3", "epochs=5")),
     "part_m": _one_cycle("part_m", "3e-3", num_seeds=1, num_epochs=6),
     "slim_m": _one_cycle("slim_m", "1e-3", num_seeds=1, num_epochs=6),
-    "part": Training("jetclass_part_full", ("epochs=6",)),
+    "part": Training("jetclass_part_full", (*ADAMW, "optimizer.lr=2e-3", "epochs=6", *ONE_CYCLE)),
     "student of three part_s": _one_cycle("part_xs", "5e-3", teacher="part_s"),
     "student of jetclass-200k": _one_cycle("part_xs", "5e-3", teacher="jetclass-200k"),
 }
