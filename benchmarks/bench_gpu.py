@@ -1,8 +1,8 @@
 """The Particle Transformer on a GPU: partt beside weaver-core, jets per second and memory.
 
 Both have the published network with new weights, the same jets, and the same optimizer. A training step is a
-copy of a batch from page-locked memory, forward and backward pass, and a step of AdamW; weaver pads to 128
-and trims as published. Inference is the copy and a forward pass. Rounds alternate between the two; medians
+copy of a batch (weaver's from page-locked memory, where its loader puts it; partt's step puts it there
+itself), forward and backward pass, and a step of AdamW; weaver pads to 128 and trims as published. Inference is the copy and a forward pass. Rounds alternate between the two; medians
 are compared. Memory is the peak of a step, less what was there before.
 
 Waits are how often a step of partt asked the GPU for a value, as torch.cuda.set_sync_debug_mode finds them:
@@ -54,11 +54,10 @@ def read_jets(files: list[str]) -> JetBatch:
     return concatenate(parts)
 
 
-def batches_of(jets: JetBatch, size: int, device: torch.device) -> list[JetBatch]:
-    """Return batches of jets drawn at random, in page-locked memory if they go to a GPU."""
+def batches_of(jets: JetBatch, size: int) -> list[JetBatch]:
+    """Return batches of jets drawn at random; a step sends them to its device as training does."""
     random = np.random.default_rng(1)
-    drawn = [jets.take(random.integers(len(jets), size=size)) for _ in range(NUM_BATCHES)]
-    return [batch.pin_memory() for batch in drawn] if device.type == "cuda" else drawn
+    return [jets.take(random.integers(len(jets), size=size)) for _ in range(NUM_BATCHES)]
 
 
 def make_step(name: str, kind: str, batches: list[JetBatch], device: torch.device, precision: str) -> Step:
@@ -230,7 +229,7 @@ def main() -> None:
     for kind in ("training", "inference"):
         for precision in options.precisions or both:
             for size in options.batch_sizes:
-                batches = batches_of(jets, size, device)
+                batches = batches_of(jets, size)
                 results.append(compare(kind, precision, batches, options))
                 print(table(results[-1:]).splitlines()[-1], flush=True)
     where = machine(device)
