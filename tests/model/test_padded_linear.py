@@ -1,5 +1,7 @@
 """Linear layers by oneDNN on padded rows equal torch's, values and gradients, and are used where they may be."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch.nn import functional
@@ -9,6 +11,26 @@ from partt.model.cpu.padded_linear import MIN_ROWS, MIN_WIDTH, STEP, is_availabl
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="torch without oneDNN")
 C, D = MIN_WIDTH, MIN_WIDTH + 40
+is_zen_5 = padded_linear.is_zen_5.__wrapped__
+
+
+@pytest.fixture(autouse=True)
+def zen_5(monkeypatch):
+    monkeypatch.setattr(padded_linear, "is_zen_5", lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "family", "expected"),
+    [("AuthenticAMD", 26, True), ("AuthenticAMD", 25, False), ("GenuineIntel", 26, False)],
+)
+def test_other_cpus_use_mkl(monkeypatch, vendor, family, expected):
+    one = f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel name\t: a\n"
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: f"{one}\n{one}")
+    assert is_zen_5() == expected
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "Processor: ARM\n")
+    assert not is_zen_5()
+    monkeypatch.setattr(padded_linear, "is_zen_5", is_zen_5)
+    assert not is_faster(torch.randn(300, C), torch.randn(D, C))
 
 
 def tensors(shape, bias, dtype=torch.float32):
