@@ -2,8 +2,9 @@
 
 Both have the published network with new weights, the same jets, and the same optimizer. A training step is a
 copy of a batch (weaver's from page-locked memory, where its loader puts it; partt's step puts it there
-itself), forward and backward pass, and a step of AdamW; weaver pads to 128 and trims as published. Inference is the copy and a forward pass. Rounds alternate between the two; medians
-are compared. Memory is the peak of a step, less what was there before.
+itself), forward and backward pass, and a step of AdamW; weaver pads to 128 and trims as published. Inference
+is the copy and a forward pass. Rounds alternate between the two; medians are compared. Memory is the peak of
+a step, less what was there before.
 
 Waits are how often a step of partt asked the GPU for a value, as torch.cuda.set_sync_debug_mode finds them:
 it should be 0.
