@@ -24,19 +24,25 @@ from partt.data.files.tables import inspect_file, read_columns
 from partt.data.jagged import Jagged
 from partt.errors import ConfigError
 from partt.simulation.manifest import file_hash
+from partt.simulation.processes import LABELS
 from toy_scores import write_scores
 
-WORDS = ["--jets", "6", "--jets-per-file", "3", "--classes", "Zqq", "Hbb", "--seed", "5"]
+WORDS = ["--jets", "6", "--jets-per-file", "3", "--seed", "5"]
+CLASSES = ["--classes", "Zqq", "Hbb"]  # unless a test gives others
 EXTRA = ["--extra", "vertices", "generator"]
 FILES = ["HToBB_000.root", "HToBB_001.root", "ZToQQ_000.root", "ZToQQ_001.root"]
 
 
+def all_words(words):
+    return [*WORDS, *([] if "--classes" in words else CLASSES), *words]
+
+
 def simulate(out, *words):
-    return main(["simulate", "--out", str(out), *WORDS, *words])
+    return main(["simulate", "--out", str(out), *all_words(words)])
 
 
 def start(out, *words, **options):
-    command = [sys.executable, "-m", "partt", "simulate", "--out", str(out), *WORDS, *words]
+    command = [sys.executable, "-m", "partt", "simulate", "--out", str(out), *all_words(words)]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, text=True, **options
     )
@@ -222,8 +228,8 @@ def test_defaults_in_python_are_those_of_the_command_line():
     options = vars(parse(["simulate", "--out", "jets", "--jets", "6"]))
     for name, parameter in inspect.signature(partt.simulate).parameters.items():
         if name not in {"out", "jets", "progress", "should_stop"}:
-            default = options[name]
-            assert (tuple(default) if name == "classes" else default) == parameter.default, name
+            default = LABELS if name == "classes" and not options[name] else options[name]
+            assert (tuple(default) if isinstance(default, list) else default) == parameter.default, name
 
 
 def test_workers_still_go_by_their_old_name(capsys):
@@ -351,7 +357,7 @@ import distributed, sys
 from partt.cli.main import _build_parser, main
 if __name__ == "__main__":
     with distributed.LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster:
-        words = {["simulate", "--out", str(tmp_path / "out"), *WORDS, *EXTRA]!r}
+        words = {["simulate", "--out", str(tmp_path / "out"), *all_words(EXTRA)]!r}
         sys.exit(main([*words, "--scheduler", cluster.scheduler_address]))
 """
     (tmp_path / "cluster.py").write_text(script)
