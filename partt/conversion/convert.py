@@ -44,8 +44,7 @@ def convert(
     `overwrite`, inputs never.
     """
     open_dataset = _opener(dataset_format, input, tree)
-    _refuse_repeated(inputs)
-    sources = {out: list(inputs)} if out.suffix == ".root" else _one_output_each(inputs, out)
+    sources = {out: _different(inputs)} if out.suffix == ".root" else _one_output_each(inputs, out)
     for path in sources:
         if os.path.realpath(path) in map(os.path.realpath, inputs):
             raise ConfigError(f"{path} is an input and would be replaced; choose another --out")
@@ -62,12 +61,14 @@ def convert(
         return {path: _write(open_dataset, parts, path, add_progress) for path, parts in sources.items()}
 
 
-def _refuse_repeated(inputs: Sequence[Path]) -> None:
+def _different(inputs: Sequence[Path]) -> list[Path]:
+    """Return the inputs of a single file, or an error: jets of a repeated one would be there twice."""
     given: set[str] = set()
     for path in inputs:
         if os.path.realpath(path) in given:
-            raise ConfigError(f"{path} is given twice: its jets would be there twice; remove it once")
+            raise ConfigError(f"{path} is given twice, so its jets would be written twice; give it once")
         given.add(os.path.realpath(path))
+    return list(inputs)
 
 
 def _is_converted(path: Path) -> bool:
