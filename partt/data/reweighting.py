@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from partt.data.config.data_config import DataConfig
 from partt.data.config.sections import Weights
-from partt.data.files.tables import AuthenticationError, FileInfo
+from partt.data.files.tables import FileInfo, bad_files_skipped
 from partt.data.jagged import Array
 from partt.data.variables import Variables, scan
 from partt.errors import DataError
@@ -77,12 +77,10 @@ class _Jets:
 
 
 def _jets_of(config: DataConfig, weights: Weights, file: FileInfo, *, skip_bad: bool) -> list[_Jets]:
-    try:  # without labels: `reweight_classes` are variables of the weights
-        return [_Jets.of(weights, variables) for variables in scan(config, file, with_labels=False)]
-    except DataError as error:
-        if not skip_bad or isinstance(error, AuthenticationError):
-            raise
-        return []
+    jets: list[_Jets] = []
+    with bad_files_skipped(skip_bad):  # without labels: `reweight_classes` are variables of the weights
+        jets += [_Jets.of(weights, variables) for variables in scan(config, file, with_labels=False)]
+    return jets
 
 
 def _count_jets(

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from partt.data.config.data_config import DataConfig, InputVariable
-from partt.data.files.tables import AuthenticationError, FileInfo
+from partt.data.files.tables import FileInfo, bad_files_skipped
 from partt.data.jagged import Array, Jagged
 from partt.data.variables import read_variables, select
 from partt.errors import DataError
@@ -56,15 +56,11 @@ def fit_standardization(
         stop = min(max(1, int(fraction * file.num_entries)), file.num_entries)
         if stop == 0:
             continue
-        try:
+        with bad_files_skipped(skip_bad):
             variables = select(config, read_variables(config, names, file, 0, stop), "train")
-            columns = {name: variables[name] for name in values}
-        except DataError as error:
-            if not skip_bad or isinstance(error, AuthenticationError):
-                raise
-            continue
-        for name, column in columns.items():
-            values[name].append(column.contents if isinstance(column, Jagged) else column)
+            columns = {name: variables[name] for name in values}  # all of them, or none
+            for name, column in columns.items():
+                values[name].append(column.contents if isinstance(column, Jagged) else column)
     return config.with_parameters(
         {variable.name: _fit(variable, values[variable.name]) for variable in to_fit}
     )

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from partt.data.config.data_config import DataConfig, branches_to_read
 from partt.data.config.sections import MAX_NAME, matches
 from partt.data.files.info import FileInfo
-from partt.data.files.tables import AuthenticationError
+from partt.data.files.tables import bad_files_skipped
 from partt.data.formulas.column_functions import LengthsDisagreeError
 from partt.data.formulas.expressions import Formula, evaluate
 from partt.data.jagged import Array, Column, Jagged, Table, take
@@ -233,11 +233,8 @@ def name_classes(
     if names is None:
         largest = -1
         for file in files:
-            try:
+            with bad_files_skipped(skip_bad):
                 largest = max(largest, _largest_class(config, number, file))
-            except DataError as error:
-                if not skip_bad or isinstance(error, AuthenticationError):
-                    raise
         names = [f"class_{label}" for label in range(largest + 1)]
     if not names:
         raise DataError(f"no jet passes the selection {config.selection!r}, so {number} has no classes")

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from partt.config import did_you_mean, parse_record
 from partt.data.config.data_config import DataConfig
 from partt.data.files.lists import InputFile
+from partt.data.files.tables import bad_files_skipped
 from partt.data.jagged import Jagged, Table
 from partt.data.jet_batch import concatenate
 from partt.data.packing import pack
@@ -273,18 +274,11 @@ def reference_jets(source: JetSource, index: JetIndex, tasks: Sequence[Task]) ->
 
 def typical_jets(source: JetSource, index: JetIndex) -> JetInputs:
     """Return the inputs of a few selected jets of every sample and class, each with its share."""
-    by_stratum: dict[str, list[Chunk]] = {}
-    for chunk in reversed(index.chunks):
-        if chunk.num_jets:
-            by_stratum.setdefault(chunk.stratum, []).append(chunk)
-    expected = {
-        name: sum(chunk.expected for chunk in reversed(chunks)) for name, chunks in by_stratum.items()
-    }
-    total = sum(expected.values())
+    total = sum(chunk.expected for chunk in index.chunks if chunk.num_jets)
     jets = []
-    for stratum, chunks in by_stratum.items():
-        num_jets = max(1, round(NUM_TYPICAL_JETS * expected[stratum] / total))
-        found = _of_first_good(source, chunks[::-1], partial(_first_jets, source, num_jets=num_jets))
+    for chunks in _by_stratum(index):
+        num_jets = max(1, round(NUM_TYPICAL_JETS * sum(chunk.expected for chunk in chunks) / total))
+        found = _of_first_good(source, chunks, partial(_first_jets, source, num_jets=num_jets))
         if found is not None:
             jets.append(pack(source.config, found))
     if not jets:
@@ -294,22 +288,15 @@ def typical_jets(source: JetSource, index: JetIndex) -> JetInputs:
 
 def training_domain(source: JetSource, index: JetIndex) -> Domain:
     """Measure the inputs of some selected jets, spread over samples, classes and files."""
-    by_stratum: dict[str, list[Chunk]] = {}
-    for chunk in index.chunks:
-        if chunk.num_jets:
-            by_stratum.setdefault(chunk.stratum, []).append(chunk)
+    by_stratum = _by_stratum(index)
     per_stratum = -(-NUM_DOMAIN_CHUNKS // max(len(by_stratum), 1))
     parts, num_jets = [], 0
-    for chunks in by_stratum.values():
+    for chunks in by_stratum:
         for chunk in chunks[:: -(-len(chunks) // per_stratum)]:
-            try:
+            with bad_files_skipped(source.on_bad_file.skip):
                 found = _first_jets(source, chunk, NUM_DOMAIN_JETS)
-            except DataError:
-                if not source.on_bad_file.skip:
-                    raise
-                continue
-            parts.append(domain_values(source.config, found))
-            num_jets += found.num_jets
+                parts.append(domain_values(source.config, found))
+                num_jets += found.num_jets
     return measure_domain(parts, num_jets)
 
 
@@ -321,16 +308,21 @@ def _some_targets(source: JetSource, index: JetIndex) -> Targets:
     for chunk, num_jets in zip(index.chunks, spread_jets(index.chunks, NUM_FIT_JETS), strict=True):
         if not num_jets:
             continue
-        try:
+        with bad_files_skipped(source.on_bad_file.skip):
             variables = read_variables(config, names, source.files[chunk.file], chunk.start, chunk.stop)
             found = targets_of(config, select(config, variables, "train"))
-        except DataError:
-            if not source.on_bad_file.skip:
-                raise
-            continue
-        if found is not None:
-            targets.append(found[:num_jets])
+            if found is not None:
+                targets.append(found[:num_jets])
     return np.concatenate(targets) if targets else np.empty((0, len(config.target_names)))
+
+
+def _by_stratum(index: JetIndex) -> list[list[Chunk]]:
+    """Return the chunks with selected jets, together those of one sample and class."""
+    by_stratum: dict[str, list[Chunk]] = {}
+    for chunk in index.chunks:
+        if chunk.num_jets:
+            by_stratum.setdefault(chunk.stratum, []).append(chunk)
+    return list(by_stratum.values())
 
 
 def _of_first_good(
@@ -338,11 +330,8 @@ def _of_first_good(
 ) -> Variables | None:
     """Return what is read of the first chunk that can be, if bad files are left out; None: of none."""
     for chunk in chunks:
-        try:
+        with bad_files_skipped(source.on_bad_file.skip):
             return read(chunk)
-        except DataError:
-            if not source.on_bad_file.skip:
-                raise
     return None
 
 

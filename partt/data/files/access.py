@@ -14,7 +14,7 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any, TypeVar
@@ -50,6 +50,16 @@ Stamp = tuple[int | None, *tuple[int | str, ...]]  # size, then what else change
 
 class AuthenticationError(DataError):
     """Access denied: never a reason to skip a file, because the next one will be denied too."""
+
+
+@contextmanager
+def bad_files_skipped(skip: bool) -> Iterator[None]:
+    """End the block, if asked to, where a file cannot be read; access that is denied stays an error."""
+    try:
+        yield
+    except DataError as error:
+        if not skip or isinstance(error, AuthenticationError):
+            raise
 
 
 def is_remote(url: str) -> bool:

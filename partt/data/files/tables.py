@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from partt.data.files import parquet, root_reading, root_writing
-from partt.data.files.access import AuthenticationError, with_retries
+from partt.data.files.access import AuthenticationError, bad_files_skipped, with_retries
 from partt.data.files.info import FileInfo, share_offsets
 from partt.data.jagged import AnyColumn, Column, Jagged, Table, num_jets
 from partt.errors import DataError
@@ -17,6 +17,7 @@ from partt.errors import DataError
 __all__ = [
     "AuthenticationError",
     "FileInfo",
+    "bad_files_skipped",
     "inspect_file",
     "read_columns",
     "read_events",
